@@ -1,4 +1,4 @@
-"""How fast the household games are played: the native engine and, on request, the reference engine on the same games.
+"""Speed of the household games in the native engine and, on request, in the reference engine on the same games.
 
     python benchmarks/alfworld.py --data-dir ~/alfworld/data
     python benchmarks/alfworld.py --data-dir ~/alfworld/data --reference reference/bin/python
@@ -6,9 +6,9 @@
 Without `--data-dir` and $ALFWORLD_DATA, generated games as big as real ones are played. `--reference` names a
 Python in which alfworld 0.4.2 and textworld 1.7.0 are installed; tests/parity/alfworld_record.py says how to make one.
 
-Commands are drawn once, a legal one of a random verb each time, and both engines carry out the same ones. Every step
-includes the list of admissible commands. Times are CPU seconds of one process with one thread, so that other work on
-the machine does not count; no game is warmed up. Exit status 1 means a target missed or an answer that differs.
+Commands are drawn once, by a random verb and then a random admissible command with it; both engines carry out these
+commands. Every step includes the list of admissible commands. Times are CPU seconds of one process with one thread, so
+that other work on the machine does not count; no game is warmed up. Exit status 1: a missed target or unequal answers.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def measure_native(files: list[str], steps: int) -> tuple[dict[str, float], list
 
 
 def play_together(files: list[str], steps: int) -> tuple[dict[str, float], list[list[str]]]:
-    """All games side by side: speed and memory, and the commands that were drawn."""
+    """Play one step of every game in turn; return speed and memory, and the commands that were drawn."""
     gc.collect()
     memory_before = resident_mb()
     environments = [AlfworldEnv(file) for file in files]
@@ -134,7 +134,7 @@ def play_together(files: list[str], steps: int) -> tuple[dict[str, float], list[
 
 
 def play_alone(file: str, commands: list[str]) -> dict[str, Any]:
-    """One game from its file on."""
+    """Load and play one game."""
     before = time.process_time()
     environment = AlfworldEnv(file)
     loaded = time.process_time()
@@ -154,7 +154,7 @@ def play_alone(file: str, commands: list[str]) -> dict[str, Any]:
 
 
 def draw(rng: random.Random, admissible: list[str]) -> str:
-    """By verb first, since most admissible commands are "go to"."""
+    """A random verb and then a random command with it, because most admissible commands are "go to"."""
     verb = rng.choice(sorted({command.split()[0] for command in admissible}))
     return rng.choice([command for command in admissible if command.split()[0] == verb])
 

@@ -2,10 +2,9 @@
 
     python benchmarks/alfworld_expert.py --data-dir ~/alfworld/data
 
-Plays every game of the splits once, within a step limit, with two kinds of expert: one that remembers all it has
-seen; and the one that gives demonstrations, whose commands depend on no more than its last two steps. Both read what a
-player reads: observations, the task sentence and the admissible commands. Exit status 1 means that one of them won less
-than the target.
+Plays every game of the splits once, within a step limit, with two experts. One remembers everything that it has seen.
+The other gives the demonstrations, and its commands depend on its last two steps only. Both read what a player reads:
+observations, the task sentence and the admissible commands. Exit status 1: one of them won less than the target.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def main() -> int:
 
 
 def play_all(tasks: Sequence[Task], expert: Expert, max_steps: int, label: str) -> list[int | None]:
-    """Per task the number of steps until it was won, None where it was not."""
+    """For each task, the number of steps until it was won; None if it was not won."""
     lengths = []
     for number, task in enumerate(tasks, start=1):
         lengths.append(play(task, expert, max_steps))

@@ -19,7 +19,7 @@ from textworld.envs.pddl import PddlEnv
 
 def main() -> None:
     plan = json.load(sys.stdin)
-    play(plan[0]["file"], plan[0]["commands"][:1])  # what is imported or set up once is not the games' own
+    play(plan[0]["file"], plan[0]["commands"][:1])  # imports and one-time set-up are not measured
     gc.collect()
     before = resident_mb()
     played = [play(game["file"], game["commands"]) for game in plan]

@@ -28,9 +28,9 @@ from hgpo.returns import largest_magnitudes, unpenalised_returns
 from hgpo.steps import StepBatch
 
 _LEAST_DIVISOR = 0.5
-"""One (task, observation) with two contexts adds at least 1 to the divisor of tau^2: anything below one half is the
-rounding of sums that cancel."""
-_SMALLEST = float(np.finfo(np.float64).tiny)  # below it a float has too few digits for a share of it to be exact
+"""One (task, observation) with two contexts adds at least 1 to the divisor of tau^2, so a divisor below one half is the
+rounding error of a sum that is 0."""
+_SMALLEST = float(np.finfo(np.float64).tiny)  # smaller floats have fewer digits, so relative tolerances do not hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ class AtdOptions:
     Attributes:
         lambda_min: lambda of an observation whose contexts explain nothing, in [0, 1]; 1 makes all lambdas 1,
             and the advantage is the return minus the mean return of the observation.
-        trust: how much of the gap between lambda_min and 1 a given share of explained variance closes, at least 0: a
-            share of 1 / trust closes all of it.
+        trust: lambda = lambda_min + (1 - lambda_min) · min(1, trust · explained share), so lambda is 1 from a share of
+            1 / trust on; at least 0.
         mode: "none" leaves advantages in units of the return, "batch_std" divides all by their population std + 1e-6.
-        history_length: how many (observation, action) pairs before the observation make its context, at least 0; with
-            0 every lambda is `lambda_min`.
+        history_length: number of (observation, action) pairs before the observation in its context, at least 0; with 0
+            every lambda is `lambda_min`.
     """
 
     lambda_min: float = 0.5
@@ -86,7 +86,7 @@ class ObservationValues:
     Attributes:
         row_N: int64[N], the batch row of each entry in group order.
         seen: the groups (task, observation).
-        statistics: of the returns without penalties in each group.
+        statistics: statistics of the returns without penalties in each group.
 
     Example: in a task where two steps saw the hall and earned 1 and 0 afterwards, the value of the hall is 0.5.
     """
@@ -106,9 +106,9 @@ def temporal_credit(batch: StepBatch, returns: ObservationValues, lambda_N: Floa
 
         Y_t = r_t + gamma [(1 - lambda_{t+1}) V(o_{t+1}) + lambda_{t+1} Y_{t+1}];  Y = r at a trajectory's last step
 
-    V is a mean of returns without penalties, so a penalty never reaches earlier steps; it is compared with the mean
+    V is a mean of returns without penalties, so a penalty does not affect earlier steps; it is compared with the mean
     penalty at the same observation. With one lambda for all steps, Y - V is the sum of (gamma lambda)^l delta_{t+l}
-    over delta = r + gamma V' - V. What is rounding counts as 0.
+    with delta = r + gamma V' - V. Rounding errors are set to 0.
 
     Args:
         batch: the steps.
@@ -136,14 +136,14 @@ def _targets(batch: StepBatch, value_N: FloatArray, lambda_N: FloatArray, gamma:
 
 
 def linear_recurrence(term_N: FloatArray, factor_N: FloatArray) -> FloatArray:
-    """Return S_i = term_i + factor_i * S_{i+1}, float64[N]; a factor of 0 ends a segment, and the last one must be 0.
+    """Return S_i = term_i + factor_i * S_{i+1}, float64[N]; a factor of 0 ends a segment, the last factor must be 0.
 
-    By doubling, as `discounted_suffix_sums`, for factors that differ from entry to entry: after round j an entry holds
-    the sum of its next 2^j terms and the product of its next 2^j factors.
+    Computed by doubling, as in `discounted_suffix_sums`, but with factors that differ between entries: after round j an
+    entry is the sum over its next 2^j terms, and has the product of its next 2^j factors.
 
     Args:
-        term_N: what each entry adds.
-        factor_N: what the next entry's sum is multiplied by.
+        term_N: the term of each entry.
+        factor_N: the factor of the next entry's sum.
     """
     sum_N, product_N = term_N.copy(), factor_N.copy()
     reach = 1

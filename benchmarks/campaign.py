@@ -1,18 +1,18 @@
-"""Train with several estimators from one start, paired by seed: which of them can be told apart, and by how much.
+"""Train with several estimators from one start policy, and compare their success, paired by training seed.
 
-    python benchmarks/campaign.py run FOLDER --at-once 2              # ten seeds of eight estimators; hours
-    python benchmarks/campaign.py run FOLDER training.updates=60 --estimators gigpo atd    # some of it, shorter
+    python benchmarks/campaign.py run FOLDER --at-once 2              # ten seeds of all estimators; hours
+    python benchmarks/campaign.py run FOLDER training.updates=60 --estimators gigpo atd    # two estimators, shorter
     python benchmarks/campaign.py run FOLDER --recipe webshop-tiny --seeds 3 --estimators gigpo g2po
     python benchmarks/campaign.py choose FOLDER --rates 2.5e-4 5e-4 1e-3    # try three rates with every estimator
-    python benchmarks/campaign.py show                                # what there is
+    python benchmarks/campaign.py show                                # print the tables
 
-A finished training is a line of benchmarks/campaign.json, and is never run again: a campaign that was killed goes on,
-on another machine, too. Seeds come in order, each with all estimators, so that whatever is finished is a table. Every
-training of a seed plays the same tasks with the same random numbers from the same start, with one thread.
+A finished training is a line of benchmarks/campaign.json and is never run again, so a campaign that was killed can be
+continued, also on another machine. Seeds run in order, each with all estimators, so the finished trainings always form
+a table. All trainings of a seed play the same tasks with the same random numbers from the same start, with one thread.
 
-`choose` trains each estimator once with each learning rate, with a seed that `run` does not use, and measures success
-on the split valid_seen, or, where that is the recipe's own, of the rollouts in the last third of the updates, whose
-tasks were not trained on before. `run` with the same settings takes the best rate.
+`choose` trains each estimator once with each learning rate, with a seed that `run` does not use. It measures success on
+the split valid_seen. If the recipe itself evaluates on valid_seen, it measures the rollouts in the last third of the
+updates, whose tasks were not trained on before. `run` with the same settings takes the best rate.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from hgpo.runs.folder import RunDirectory, read_metrics
 from runs import train
 
 CHOOSING_SEED = 1000
-"""Of the trainings that choose a learning rate; `run` counts its seeds from 0."""
+"""Seed of the trainings that choose a learning rate; `run` counts its seeds from 0."""
 CHOOSING_SPLIT = "valid_seen"
-"""Its tasks judge a learning rate; where a recipe reports success on them, the last third of its rollouts does."""
+"""Split whose success decides on a learning rate; if the recipe evaluates on it, the last third of the updates does."""
 
 
 class Campaign:
-    """The trainings that are missing, some at once.
+    """Carries out the missing trainings of a campaign, several in parallel.
 
     Example: `Campaign(Path("runs/campaign"), "quickstart", []).run(range(10), ["gigpo", "atd"], at_once=2)`.
     """
@@ -86,7 +86,7 @@ class Campaign:
                 print(f"{number} of {len(missing)} done, {left:.0f} minutes to go", flush=True)
 
     def choose(self, rates: list[float], estimators: list[str], at_once: int, updates: int = 0) -> None:
-        """Train each estimator with each learning rate, unless that is done; for `updates`, if they are given."""
+        """Train each estimator with each learning rate, if not done yet; `updates` above 0 replaces the recipe's."""
         there = {(one.estimator, one.rate) for one in rate_trials() if one.settings == self.settings}
         missing = [(name, rate) for rate in rates for name in estimators if (name, rate) not in there]
         print(f"{len(missing)} trainings to do, {len(rates) * len(estimators) - len(missing)} done", flush=True)
@@ -117,7 +117,7 @@ class Campaign:
         return train(self.folder, folder, Path(self.recipe), [*self.overrides, *own])
 
     def _start(self) -> Path:
-        """The folder of the policy that all begin with: that of a run of no updates."""
+        """Folder of the common start policy, which a run without updates makes."""
         options = [*self.overrides, "training.updates=0", "evaluation.games=1"]
         return train(self.folder, "start", Path(self.recipe), options).start
 
@@ -145,7 +145,7 @@ def success_of(run: RunDirectory) -> tuple[float, float, float]:
 
 
 def show() -> None:
-    """The tables in the terminal."""
+    """Print the tables."""
     done = stored()
     for settings, found in tables().items():
         if not found:

@@ -1,4 +1,4 @@
-"""The campaign's trainings as they are stored, and the tables that they make: benchmarks/campaign.py."""
+"""The stored trainings of benchmarks/campaign.py, and their tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 STORED = HERE / "campaign.json"
 RATES = HERE / "campaign_rates.json"
 REFERENCE = "gigpo"
-"""What the others are compared with; where a campaign has none, the first of ESTIMATORS that it has."""
+"""The estimator that the others are compared with; without trainings of it, the first of ESTIMATORS that has some."""
 ESTIMATORS: dict[str, tuple[str, ...]] = {
     REFERENCE: ("advantage.estimator=gigpo",),
     "hgpo paper": ("advantage.estimator=hgpo",),
@@ -31,12 +31,12 @@ ESTIMATORS: dict[str, tuple[str, ...]] = {
     "ppo": ("advantage.estimator=gae", "advantage.options.mode=mean_std_norm"),
     "nested_td": ("advantage.estimator=nested_td", "advantage.options.mode=batch_std"),
 }
-"""What a row is called -> the settings that make it. ATD is scaled to the batch, so that one learning rate fits all."""
+"""Name of a row -> its settings. ATD's advantages are divided by the batch's std, so one learning rate fits all."""
 _G2PO_KEY = ("rollout.state=published_g2po",)
 IN_HOUSEHOLDS: dict[str, tuple[str, ...]] = {"g2po": _G2PO_KEY, "nested_td": _G2PO_KEY}
-"""What belongs to a row in household games besides: the published G2PO has a state key of its own there alone."""
+"""Name of a row -> further settings in household games, for which the published G2PO has a special state key."""
 FEWEST_SEEDS = 3
-"""Of a table; two say nothing of a spread."""
+"""Fewest seeds of a table: two do not show the spread between seeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class Trained:
     """One finished training.
 
     Attributes:
-        estimator, seed: which.
-        settings: the recipe and what was changed in it for all of its trainings, as given on the command line.
+        estimator, seed: name of the row, and the training seed.
+        settings: the recipe and the overrides for all its trainings, as given on the command line.
         start: first digits of the SHA-256 of the start's weights; only trainings from one start are compared.
         before, after: success on the held-out tasks, 0-1. during: mean success of the rollouts over all updates.
-        minutes: how long it took, other work beside it.
+        minutes: wall time, with other work on the machine.
         rate: the chosen learning rate as a setting; "": the recipe's.
     """
 
@@ -65,11 +65,11 @@ class Trained:
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """One estimator less another, paired by seed, in points of success.
+    """One estimator minus another, paired by seed, in points of success.
 
     Attributes:
-        difference: with its interval.
-        adjusted: its p value, corrected by Holm's method for all pairs of the table.
+        difference: the mean difference with its interval.
+        adjusted: the difference's p value, corrected by Holm's method for all pairs of the table.
     """
 
     difference: Difference
@@ -77,11 +77,11 @@ class Lead:
 
     @property
     def significant(self) -> bool:
-        """Whether the difference is from 0, all comparisons of the table considered."""
+        """Whether the difference is significant after the correction for all pairs of the table."""
         return self.adjusted < SIGNIFICANT
 
     def __str__(self) -> str:
-        """The difference with half of its interval, and a remark where it is not significant."""
+        """The difference with half of its interval, and "n.s." if it is not significant."""
         return f"{self.difference}{'' if self.significant else ' n.s.'}"
 
 
@@ -90,9 +90,9 @@ class Row:
     """One estimator over the complete seeds, in points of success.
 
     Attributes:
-        after, during: means of the held-out success and of that while training.
-        leads, leads_during: over every other estimator of the table, by its name.
-        reference: the estimator that the conclusion is about.
+        after, during: mean success on held-out tasks, and of the rollouts while training.
+        leads, leads_during: leads over every other estimator of the table, by its name.
+        reference: the estimator with which the conclusion compares.
     """
 
     estimator: str
@@ -105,7 +105,7 @@ class Row:
 
     @property
     def is_reference(self) -> bool:
-        """Whether the others are compared with it."""
+        """Whether the others are compared with this estimator."""
         return self.estimator == self.reference
 
 
@@ -114,12 +114,12 @@ class RateTrial:
     """One training that helps to choose an estimator's learning rate.
 
     Attributes:
-        estimator, rate: which.
+        estimator, rate: name of the row, and the learning rate.
         settings: as in `Trained`.
         start: as in `Trained`.
-        success: by which the rate is chosen, 0-1: on the tasks set aside for that, or of the last rollouts.
+        success: success that decides on the rate, 0-1: on `CHOOSING_SPLIT`, or of the last third's rollouts.
         during: mean success of the rollouts over all updates.
-        updates: after which it was judged; 0: as many as the settings say.
+        updates: number of updates of the trial; 0: as many as in the settings.
     """
 
     estimator: str
@@ -132,17 +132,17 @@ class RateTrial:
 
 
 def rate_trials() -> list[RateTrial]:
-    """All finished ones."""
+    """All finished trials."""
     return [RateTrial(**row) for row in json.loads(RATES.read_text(encoding="utf-8"))] if RATES.exists() else []
 
 
 def store_rate_trials(done: list[RateTrial]) -> None:
-    """Write them, a line each."""
+    """Write the trials, one per line."""
     _write_lines(RATES, sorted(done, key=lambda one: (one.settings, one.estimator, one.rate)))
 
 
 def chosen_rate(estimator: str, settings: str) -> tuple[str, ...]:
-    """The setting of the learning rate with the highest success of `RateTrial`s; none if there are none."""
+    """The setting of the learning rate with the highest success in `rate_trials`; () if there are none."""
     trials = [one for one in rate_trials() if (one.estimator, one.settings) == (estimator, settings)]
     if not trials:
         return ()
@@ -151,7 +151,7 @@ def chosen_rate(estimator: str, settings: str) -> tuple[str, ...]:
 
 
 def settings_of(estimator: str, environment: str) -> tuple[str, ...]:
-    """What makes a row of the table in an environment, named as in `environment.name`."""
+    """Settings of a row in an environment, which is named as in `environment.name`."""
     return ESTIMATORS[estimator] + (IN_HOUSEHOLDS.get(estimator, ()) if environment == "alfworld" else ())
 
 
@@ -161,7 +161,7 @@ def stored() -> list[Trained]:
 
 
 def store(done: list[Trained]) -> None:
-    """Write them, a line each."""
+    """Write the trainings, one per line."""
     _write_lines(STORED, sorted(done, key=lambda one: (one.settings, one.seed, one.estimator)))
 
 
@@ -171,7 +171,7 @@ def _write_lines(path: Path, trainings: Sequence[Trained | RateTrial]) -> None:
 
 
 def rows(done: list[Trained]) -> list[Row]:
-    """The table of one campaign: seeds in which every estimator that is there has finished, from one start."""
+    """The table of one campaign, over the seeds that all its estimators have finished from one start."""
     names = [name for name in ESTIMATORS if name in {one.estimator for one in done}]
     found = {(one.estimator, one.seed): one for one in done}
     seeds = [seed for seed in sorted({one.seed for one in done}) if _complete(found, names, seed)]
@@ -187,7 +187,7 @@ def rows(done: list[Trained]) -> list[Row]:
 
 
 def _leads(names: Sequence[str], success_ES: FloatArray) -> dict[str, dict[str, Lead]]:
-    """Of every estimator over every other; p values are corrected for all pairs."""
+    """The leads of every estimator over every other; p values are corrected for all pairs."""
     pairs = list(combinations(range(len(names)), 2))
     adjusted = holm([paired_difference(success_ES[one], success_ES[other]).p_value for one, other in pairs])
     found: dict[str, dict[str, Lead]] = {name: {} for name in names}
@@ -199,7 +199,7 @@ def _leads(names: Sequence[str], success_ES: FloatArray) -> dict[str, dict[str, 
 
 
 def tables() -> dict[str, list[Row]]:
-    """The rows of each of `Trained.settings`; none while there are too few seeds."""
+    """`Trained.settings` -> rows of the table; no rows if there are too few seeds."""
     done = stored()
     by_settings = {one.settings: [other for other in done if other.settings == one.settings] for one in done}
     return {settings: rows(trainings) for settings, trainings in sorted(by_settings.items())}
@@ -211,7 +211,7 @@ def _complete(found: dict[tuple[str, int], Trained], names: list[str], seed: int
 
 
 def claim(row: Row) -> str:
-    """One sentence on what the row allows to say."""
+    """The conclusion from a row, in one sentence."""
     if row.is_reference:
         return "Reference."
     held_out, during = row.leads[row.reference], row.leads_during[row.reference]
@@ -224,7 +224,7 @@ def claim(row: Row) -> str:
 
 
 def as_markdown(found: list[Row]) -> str:
-    """The table of the page."""
+    """The rows as a Markdown table."""
     lines = [
         f"| estimator | after, % | − {found[0].reference} | while training, % | − {found[0].reference} | conclusion |",
         "|---|---|---|---|---|---|",
@@ -241,5 +241,5 @@ def shown_leads(row: Row) -> tuple[str, str]:
 
 
 def detectable(found: list[Row]) -> float:
-    """Least difference in held-out success that one comparison of the table finds in 80 of 100 cases: the median."""
+    """Median over the table's comparisons of the least difference in held-out success detected with 80 % power."""
     return float(np.median([lead.difference.detectable for row in found for lead in row.leads.values()]))

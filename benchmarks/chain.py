@@ -1,10 +1,10 @@
-"""Problems with known answers: a chain of four states whose last one looks the same whatever came before.
+"""Problems with known gradients: a chain of four states, whose last observation does not depend on the history.
 
     start -> u in {A, B} -> h in {L, R} -> s -> reward 0 or 1
 
-u is drawn evenly, h with P(L | A) = .7 and P(L | B) = .3; at s, the same observation for all, the agent takes action 0
-or 1. Its context is c = (u, h), one of AL, AR, BL, BR. Level 0 groups all steps at s, level 1 those with equal h, level
-2 those with equal c. The policy has one logit for each context.
+u is uniform, h has P(L | A) = .7 and P(L | B) = .3. At s, which is always the same observation, the agent takes action
+0 or 1. The context is c = (u, h), one of AL, AR, BL, BR. Level 0 groups all steps at s, level 1 the steps at s with
+equal h, level 2 those with equal c. The policy has one logit for each context.
 
 Shapes: B batches, M tasks, N trajectories, 4 contexts, 2 actions. A trajectory is its context, action and reward.
 """
@@ -33,13 +33,13 @@ WAIT = 4
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What the policy does and what it earns in each context.
+    """The policy and the probability of a reward in each context.
 
     Attributes:
-        name, says: what it is called, and what it stands for.
+        name, says: name and description of the problem.
         policy: P(action 1 | context), 4 numbers. base, gain: P(reward 1) = base[c] + gain[c] * action.
 
-    Example: in "A strong" context BR earns .8 without doing anything, and action 1 adds .2.
+    Example: in context BR of "A strong", P(reward 1) is .8 for action 0, and action 1 adds .2.
     """
 
     name: str
@@ -93,12 +93,12 @@ STRESS = (
         (0.5, 0.4, -0.4, -0.5),
     ),
 )
-"""Interactions of history and action, which none of the first six has: they are there to find what a method assumes."""
+"""Problems in which history and action interact, as in none of `PROBLEMS`; they reveal the assumptions of a method."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcomes:
-    """What happened in B batches of M tasks with N trajectories each.
+    """Contexts, actions and rewards of B batches of M tasks with N trajectories each.
 
     Attributes:
         context, action, reward: int64[B, M, N].

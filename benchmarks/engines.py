@@ -27,7 +27,7 @@ ENGINES = {
     "verl": ("verl.gpus_per_node=2", "verl.agent_workers=1", "verl.ray_cpus=16", "--engine", "verl"),
 }
 BLOCK = 10
-"""Updates that are averaged for a row of the table: the success of one update's 128 episodes is off by 4 points."""
+"""Updates averaged in a row of the table: the success of one update's 128 episodes has a standard error of 4 points."""
 
 
 def main() -> None:
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def measure(folder: Path, recipe: Path, updates: int) -> dict[str, Any]:
-    """The start is made once, by a run of no updates; both engines begin with it."""
+    """Train with both engines from one start policy, which a run without updates makes."""
     common = list(SAME_FOR_BOTH)
     train(folder, "start", recipe, [*common, "training.updates=0", "evaluation.games=1"])
     same = [f"policy.model={folder / 'start' / 'start'}", "warm_start.enabled=false", f"training.updates={updates}"]
@@ -95,7 +95,7 @@ def rows(found: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def mean(run: dict[str, Any], key: str, first: int, last: int) -> float:
-    """Of a figure over the updates after `first` up to `last`."""
+    """Mean of a figure over updates `first` + 1 to `last`."""
     return float(statistics.fmean(run["curve"][key][first:last]))
 
 

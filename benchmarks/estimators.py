@@ -1,4 +1,4 @@
-"""How fast advantages are computed, next to the published way of doing it.
+"""Speed of computing advantages, compared with the published way.
 
     python benchmarks/estimators.py                     # 6,400 steps (the paper's batch) and 64,000: two minutes
     python benchmarks/estimators.py --quick             # 6,400 steps alone: seconds
@@ -12,8 +12,8 @@ for each call, "interned" is `compute_advantages` alone. The published way (`pub
 same run and its advantages must equal the library's; above 64,000 steps it is extrapolated, returns with the square of
 the number of steps, groups in proportion.
 
-Times are CPU seconds of one process with one thread: on an idle machine the same as wall time, and on a busy one not
-longer by the time spent waiting. Memory is the highest resident size during a call minus that before it.
+Times are CPU seconds of one process with one thread, which equal wall time on an idle machine and exclude waiting on a
+busy one. Memory is the highest resident size during a call minus the resident size before it.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ PAPER, TENFOLD, LARGE, HUGE = 6_400, 64_000, 640_000, 10_000_000
 REPEATS = {PAPER: 100, TENFOLD: 20, LARGE: 5, HUGE: 2}
 PUBLISHED_REPEATS = {PAPER: 5, TENFOLD: 1}
 LARGEST_DIFFERENCE = 1e-9
-"""Allowed between float64 results that were summed in another order; advantages are at most about 10."""
+"""Largest allowed difference of float64 results summed in another order; advantages are at most about 10."""
 
 SMALLEST_LEVEL_ADVANTAGE = 1e-6
-"""A level counts where its advantage is not 0, so none may be so small that rounding decides which it is."""
+"""A level is weighted if its advantage is not 0, so smaller ones are rejected: rounding might decide if they are 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Published:
         return self.returns + self.groups
 
     def at(self, steps: int) -> Published:
-        """What it comes to at another size: returns are quadratic in the number of steps, groups linear."""
+        """Extrapolate to another size: returns are quadratic in the number of steps, groups linear."""
         factor = steps / self.steps
         return Published(steps, self.returns * factor**2, self.groups * factor, extrapolated=True)
 
@@ -105,17 +105,17 @@ def measure(raw: RawBatch, repeats: int) -> list[Measurement]:
 
 
 def needs_actions(estimator: str, **options: Any) -> bool:
-    """Whether the estimator cannot do without the column `action`."""
+    """Whether the estimator needs the column `action`."""
     return "action" in get(estimator).needs(parse_options(estimator, **options))
 
 
 def compute_from_texts(columns: dict[str, Any], options: dict[str, Any]) -> Advantages:
-    """All that a caller with lists of Python values has to do."""
+    """Compute advantages from lists of Python values."""
     return compute_advantages(StepBatch.from_columns(**columns), **options)
 
 
 def measure_apart(steps: int) -> list[Measurement]:
-    """`measure` in a process of its own, so that its memory is not mixed with what was there before."""
+    """`measure` in a separate process, so that earlier allocations do not affect its memory."""
     command = [sys.executable, __file__, "--measure", str(steps)]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     return [
@@ -128,7 +128,7 @@ def measure_published(raw: RawBatch, repeats: int) -> Published:
     """The published way on one batch.
 
     Raises:
-        ValueError: its advantages are not the library's.
+        ValueError: its advantages differ from the library's.
     """
     import published  # needs torch, which the library's side does without
 
@@ -147,7 +147,7 @@ def check_equal(raw: RawBatch, published_N: np.ndarray) -> float:
     """Largest difference between the published advantages, float64[N], and the library's preset "verl-agent".
 
     Raises:
-        ValueError: it is above `LARGEST_DIFFERENCE`, or rounding would decide the comparison.
+        ValueError: the difference is above `LARGEST_DIFFERENCE`, or rounding would decide the comparison.
     """
     advantages = compute_advantages(StepBatch.from_columns(**raw.columns()), **ESTIMATORS["hgpo verl-agent"])
     for level in advantages.levels:
@@ -175,7 +175,7 @@ def ratios(measurements: list[Measurement], published: dict[int, Published]) -> 
 
 
 def targets(measurements: list[Measurement], published: dict[int, Published]) -> list[tuple[str, str, bool]]:
-    """What is asked for, what was measured, and whether that is enough; of the two HGPO presets the worse one."""
+    """(target, measured value, whether it is met); the slower of the two HGPO presets counts."""
     hgpo = {steps: [m for m in measurements if m.steps == steps and "hgpo" in m.estimator] for steps in published}
     texts = {steps: max(m.texts.minimum for m in both) for steps, both in hgpo.items()}
     interned = {steps: max(m.interned.minimum for m in both) for steps, both in hgpo.items()}
@@ -197,7 +197,7 @@ def targets(measurements: list[Measurement], published: dict[int, Published]) ->
 
 
 def fallen(measured: dict[str, float], baseline: dict[str, float]) -> list[str]:
-    """Ratios that lost more than `TOLERANCE` of what was recorded, in words."""
+    """A line of text for each ratio that is more than `TOLERANCE` below the recorded ratio."""
     return [
         f"{name}: {measured[name]:,.0f}× the speed of the published way, recorded were {recorded:,.0f}×"
         for name, recorded in baseline.items()

@@ -1,4 +1,4 @@
-"""How often 95 % intervals of a gain hold the true gain, on simulated panels: prints the table of decision 011.
+"""How often 95 % intervals of a gain contain the true gain, on simulated panels: prints the table of decision 011.
 
 .venv/bin/python benchmarks/gain_intervals.py
 """

@@ -1,4 +1,4 @@
-"""Measure hgpo on a GPU: does it compute what a CPU computes, how fast is it, does a training learn.
+"""Measure hgpo on a GPU: agreement with a CPU, speed, and success of a training.
 
     python benchmarks/gpu.py --model SMOLLM2 --games GAMES -o $OUT
     python benchmarks/gpu.py --device cpu --tiny -o OUT            small sizes on a CPU: the test of this script
@@ -6,10 +6,10 @@
 Three parts, each with a time limit of its own. gpu.json is written after every measurement, so an interrupted run keeps
 what it measured. A measurement that fails is recorded with its error, and the next one starts.
 
-  parity     log-probs and one update beside the CPU's, in float32 (math attention kernel) and in bfloat16; a resumed
-             run; an update in too little memory
+  parity     log-probs and one update compared with the CPU's, in float32 (math attention kernel) and in bfloat16; a
+             resumed run; an update with too little memory
   speed      tokens per second of the samplers and of updates, in full and with LoRA: SmolLM2-135M, and random weights
-             of Qwen2.5's sizes 0.5B and 1.5B with gradient checkpointing; peak memory beside the estimate
+             of Qwen2.5's sizes 0.5B and 1.5B with gradient checkpointing; peak memory and its estimate
   training   HGPO on ALFWorld games for the time that is left; success before and after
 """
 
@@ -61,7 +61,7 @@ FEW_GAMES = [
     "warm_start.demonstrations=40",
     "warm_start.probe_games=8",
 ]
-"""Of the quickstart: generated games for a warm start of a few updates."""
+"""Overrides of the quickstart: generated games for a warm start of a few updates."""
 SMALL_UPDATE = [*FEW_GAMES, "rollout.tasks_per_update=1", "rollout.group_size=2"]
 TRAINING = [
     "rollout.tasks_per_update=16",
@@ -79,7 +79,7 @@ TINY_TRAINING = ["environment.max_steps=5", "rollout.tasks_per_update=2", "rollo
 TINY_TRAINING += ["training.checkpoint_every=1", "warm_start.max_updates=10", "warm_start.evaluate_every=10"]
 QWEN_KEYS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size")
 QWEN = {"0.5B": (896, 24, 14, 2, 4864), "1.5B": (1536, 28, 12, 2, 8960), "tiny": (64, 2, 2, 1, 192)}
-"""As the config.json files of Qwen2.5-0.5B and -1.5B have them."""
+"""Size -> values of `QWEN_KEYS`, for 0.5B and 1.5B as in the config.json files of Qwen2.5."""
 Measurement = tuple[str, Callable[[], Figures]]
 
 
@@ -88,8 +88,8 @@ class Bench:
     """One run of this script.
 
     Attributes:
-        device: what is measured.
-        tiny: small sizes.
+        device: the device that is measured.
+        tiny: whether sizes are small.
         work: folder of models and runs.
         model: folder of SmolLM2-135M-Instruct, or of a tiny model.
         games: folder of ALFWorld's games; None: generated ones.
@@ -111,7 +111,7 @@ class Bench:
         return max(self.until - time.monotonic(), 1.0)
 
     def sized(self, full: Any, small: Any) -> Any:
-        """`small` where sizes are tiny."""
+        """`small` if `tiny`, else `full`."""
         return small if self.tiny else full
 
     @property
@@ -170,7 +170,7 @@ def read_arguments() -> argparse.Namespace:
 
 
 def measurements(bench: Bench, part: str) -> list[Measurement]:
-    """Of a part, in order."""
+    """The measurements of a part, in order."""
     if part == "parity":
         what: Figures = {"model": bench.model, "device": bench.device, "tiny": bench.tiny}
         both = [(precision, partial(parity, precision=precision, **what)) for precision in ("float32", "bfloat16")]
@@ -186,7 +186,7 @@ def measurements(bench: Bench, part: str) -> list[Measurement]:
 
 
 def measured(bench: Bench, name: str, work: Callable[[], Figures]) -> Figures:
-    """The figures, or why there are none; the part's time limit interrupts the work."""
+    """The figures, or the error as "failed"; the part's time limit interrupts the work."""
 
     def end(*_: Any) -> None:
         raise TimeoutError("the part's time limit was reached")

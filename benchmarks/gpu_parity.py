@@ -1,4 +1,4 @@
-"""Does a device compute what a CPU computes: log-probs, an update, a resumed run, an update in too little memory.
+"""Compares a device with a CPU: log-probs, an update, a resumed run, an update with too little memory.
 
 Shape suffixes: N response tokens of all samples, W all weights.
 """
@@ -32,9 +32,9 @@ from hgpo.utils.progress import Reporter
 
 QUICKSTART = Path(__file__).parents[1] / "recipes" / "quickstart" / "hgpo.toml"
 LARGEST_GAP = {"float32": 1e-3, "bfloat16": 0.05}
-"""Demanded of log-probs: the largest difference in float32, the mean one in bfloat16."""
+"""Limit on the absolute difference of log-probs: of its maximum in float32, of its mean in bfloat16."""
 LARGEST_CHANGE = {"float32": 0.01, "bfloat16": 0.2}
-"""Demanded of an update: the norm of the difference of two weight changes, over that of the CPU's change."""
+"""Limit on the difference of an update: |change on the device - change on the CPU| / |change on the CPU|."""
 UNTIMED = ("seconds_collect", "seconds_advantages", "seconds_update", "tokens_per_second", "peak_memory_gib")
 LENGTHS = ["policy.max_prompt_tokens=256", "policy.max_response_tokens=16"]
 Figures = dict[str, Any]
@@ -58,9 +58,9 @@ def two_models(
 
 
 def parity(model: Path, device: torch.device, precision: Any, *, tiny: bool) -> Figures:
-    """The device's log-probs and update beside the CPU's in float32.
+    """Compare the device's log-probs and update with the CPU's in float32.
 
-    The update is one step of plain gradient descent, whose change of the weights is the gradient itself.
+    The update is one step of plain gradient descent, so the change of the weights is the gradient.
     """
     host, beside, samples = two_models(model, device, precision, tiny=tiny)
     exact_N = np.concatenate(response_log_probs(host.model, samples, precision="float32"))
@@ -84,7 +84,7 @@ def parity(model: Path, device: torch.device, precision: Any, *, tiny: bool) -> 
 def changed_by_update(
     model: Any, samples: Sequence[Sample], precision: Any, **options: Any
 ) -> tuple[torch.Tensor, dict[str, float]]:
-    """By how much an update changes all weights, float32[W] on the CPU, and its metrics. Changes the model."""
+    """Update the model in place; return the change of all weights, float32[W] on the CPU, and the update's metrics."""
     settings = TrainingSettings(kl_coefficient=0.0, mini_batch_size=10**6, **options)
 
     def weights() -> torch.Tensor:
@@ -128,7 +128,7 @@ def resumed_run(config: Config) -> Figures:
 
 
 def out_of_memory(model: Path, device: torch.device, *, tiny: bool) -> Figures:
-    """An update in one micro-batch, and the same with half the memory that this takes beyond the weights."""
+    """Compare an update in one micro-batch with an update that has half of its memory beyond the weights."""
     _, beside, samples = two_models(model, device, "float32", tiny=tiny)
     options = {"micro_batch_tokens": 4 * sum(sample.token_count for sample in samples), "share_prefixes": False}
     release_memory()
@@ -176,7 +176,7 @@ def half_of_the_tokens(model: Any) -> Iterator[None]:
 
 
 def release_memory() -> None:
-    """Of the last measurement; peaks count anew."""
+    """Free the memory of the last measurement, and reset the peak."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -9,7 +9,7 @@
 `align` compares every estimator, with every state key and number of rollouts, with the true gradient of the same tasks
 and of other tasks; tasks are the units of its intervals. `update` carries out one update with each, of equal
 divergence, and estimates the change of the probability to win. `branch` compares the advantages of single steps with
-those of rollouts from the same state and history. What was interrupted goes on.
+estimates from rollouts that start in the same state and history. An interrupted command continues when it is repeated.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ REFERENCES = ("gigpo / observation", "hgpo paper / observation", "nested_td / pu
 
 
 Sums = dict[str, NDArray[np.float32]]
-"""Name of a group, see `batch_of` -> the sum over its steps of advantage times sketched gradient, float32[W]."""
+"""Name of a group (`batch_of`) -> the sum over its steps of advantage times sketched gradient, float32[W]."""
 
 
 def batch_of(part: PoolPart, key: str, size: int) -> StepBatch:
@@ -258,7 +258,7 @@ def write(path: Path, pool: str, found: dict[int, Figures]) -> None:
 
 
 def _rounded(one: Interval) -> list[float] | None:
-    """Value, low and high; None where a squared length came out negative."""
+    """Value, low and high; None if they are not finite because the estimate of a squared length is negative."""
     numbers = [one.value, one.low, one.high]
     return [round(number, 3) for number in numbers] if np.isfinite(numbers).all() else None
 

@@ -1,7 +1,6 @@
-"""A server of OpenAI's chat protocol that knows every answer beforehand, in a process of its own: its time is nobody
-else's, and so short that a client is measured and not a model.
+"""A server of OpenAI's chat protocol with prepared answers, in a separate process: benchmarks measure only the client.
 
-A request is known by its seed, which each has of its own.
+The seed of a request, which no other request has, determines its answer.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any
 
 @contextmanager
 def serve(answers: Mapping[int, str]) -> Iterator[str]:
-    """Answer the requests of these seeds; gives the server's address. To any other seed it says 404."""
+    """Run a server that answers requests with these seeds, and others with 404; yields the server's address."""
     command = [sys.executable, __file__]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
@@ -31,7 +30,7 @@ def serve(answers: Mapping[int, str]) -> Iterator[str]:
 
 
 def completion(text: str) -> dict[str, Any]:
-    """An ordinary answer."""
+    """A chat completion with this text."""
     return {
         "id": "chatcmpl-1",
         "object": "chat.completion",
@@ -43,7 +42,7 @@ def completion(text: str) -> dict[str, Any]:
 
 
 async def main() -> None:
-    """Read the answers from standard input, say the port, and answer until the process is ended."""
+    """Read the answers from standard input, print the port, and answer until the process is ended."""
     replies = {int(seed): _reply("200 OK", completion(text)) for seed, text in json.loads(sys.stdin.readline()).items()}
     unknown = _reply("404 Not Found", {"error": {"message": "nobody has foreseen this request"}})
 
@@ -56,7 +55,7 @@ async def main() -> None:
                 writer.write(replies.get(asked.get("seed"), unknown))
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # whoever asked is gone
+            pass  # the client has disconnected
         finally:
             writer.close()
 

@@ -1,17 +1,17 @@
-"""What training a real language model costs, beside the model's own arithmetic and beside TRL.
+"""Cost of training a real language model, compared with bare passes of the model and with TRL.
 
-One update's worth of trajectories is played with an instruction-tuned model on household games. Then, in turns and in
-one process:
+The trajectories of one update are played with an instruction-tuned model on household games. Then the following is
+measured, alternately and in one process:
 
     collecting    playing the episodes          against   the same prompts prefilled, and as many tokens decoded
     updating      this project's update         against   forward and backward of the same padded batches
                                                 against   the GRPO loss of TRL on the same samples
 
-Samples with equal prompt and response are read once by this project's update, and by the bare passes as well; TRL reads
-each of them. What other samples begin with alike is read once by the update alone; `update_in_rows` goes without.
+This project's update and the bare passes compute samples with equal prompt and response once; TRL computes each of
+them. Only the update also computes common prefixes of different samples once; `update_in_rows` does not.
 
-Bare is transformers alone under autocast in bfloat16: no sampling, no loss but a mean of log-probs. TRL is measured
-where it is installed (`pip install trl==1.16.0 datasets`).
+The bare passes are transformers alone under autocast in bfloat16, without sampling, and with the mean log-prob as loss.
+TRL is measured if it is installed (`pip install trl==1.16.0 datasets`).
 
     .venv/bin/python benchmarks/language_models.py MODEL -o benchmarks/language_models.cpu.json
 
@@ -50,14 +50,14 @@ RECIPE = Path(__file__).parents[1] / "recipes" / "smollm2" / "hgpo.toml"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The distinct prompts of one batch, and how many tokens were written at most."""
+    """The distinct prompts of one batch, and the length of the longest response in tokens."""
 
     prompts: list[np.ndarray]
     longest: int
 
 
 class Recorder:
-    """A policy that notes what it was asked and said."""
+    """A policy that records the prompts and counts the tokens of another policy."""
 
     def __init__(self, policy: BatchPolicy) -> None:
         self.policy = policy
@@ -141,7 +141,7 @@ def play(config: Config, trained: Any, tasks: int, rounds: int) -> tuple[list[Sa
 
 
 def tree_share(samples: list[Sample]) -> float:
-    """Tokens that trees of the distinct samples have, of those that the samples have."""
+    """Number of tokens in trees of the distinct samples, divided by the number of tokens in these samples."""
     once = [samples[row] for row in distinct(samples)[0]]
     lengths = [sample.token_count - 1 for sample in once]
     trees = pack(once, row_width(max(lengths), 2**20))
@@ -150,7 +150,7 @@ def tree_share(samples: list[Sample]) -> float:
 
 @torch.no_grad()
 def bare_decoding(model: Any, turn: Turn, config: Config) -> None:
-    """Prefill, and as many tokens for every row as the longest response had."""
+    """Prefill, then decode for every row as many tokens as the longest response has."""
     for first in range(0, len(turn.prompts), 64):
         ids, mask = (torch.from_numpy(array) for array in pad_left(turn.prompts[first : first + 64], 0))
         mask = mask.long()
@@ -212,7 +212,7 @@ def padded(samples: list[Sample], config: Config, device: torch.device) -> Itera
 
 
 def bare_update(model: Any, samples: list[Sample], config: Config) -> None:
-    """Forward and backward of the padded batches with nothing but log-probs behind them."""
+    """Forward and backward passes of the padded batches with the mean log-prob as loss."""
     once = [samples[row] for row in distinct(samples)[0]]
     for _, inputs, token_BT, _ in padded(once, config, model.device):
         with autocast(model, config.policy.precision):

@@ -1,11 +1,11 @@
 """Measure every estimator on games of many steps whose true policy gradient is known.
 
-    python benchmarks/multistep.py choose --cells runs/choosing.jsonl              # instances 0, 1, …: look, and set
+    python benchmarks/multistep.py choose --cells runs/choosing.jsonl              # instances 0, 1, …: choose settings
     python benchmarks/multistep.py report --cells runs/reporting.jsonl --workers 2 --json benchmarks/multistep.json
     python benchmarks/multistep.py report --read benchmarks/multistep.json --picture docs/images/multistep.png
 
-A cell is one estimator on one instance; finished cells are kept in the file and not measured again, so a run that was
-killed goes on. Instances for reporting are other seeds than those for choosing. docs/results/games.md has the tables.
+A cell is one estimator on one instance. Finished cells are stored in the file and not measured again, so a run that was
+killed can be continued. `report` uses other instances than `choose`. docs/results/games.md has the tables.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DEFAULT_INSTANCES = {"choose": 3, "report": 30}
 
 
 def wanted(first: int, options: argparse.Namespace) -> list[Cell]:
-    """All cells, ordered so that whatever is finished is a table: measure, instance, family, estimator."""
+    """All cells, by measure, instance, family, estimator: in this order the finished cells always form a table."""
     return [
         Cell(measure, family, number, estimator)
         for measure in options.measures
@@ -45,7 +45,7 @@ def wanted(first: int, options: argparse.Namespace) -> list[Cell]:
 
 
 def finished(cells: list[Cell], settings: Settings, workers: int) -> Iterator[tuple[Cell, dict[str, Any]]]:
-    """Measure the cells, in this process or in some; results come as they are ready."""
+    """Measure the cells in this process or in several worker processes; yield results as they are completed."""
     if workers == 1:
         yield from (_cell(cell, settings) for cell in cells)
         return
@@ -58,7 +58,7 @@ def _cell(cell: Cell, settings: Settings) -> tuple[Cell, dict[str, Any]]:
 
 
 def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
-    """Measure what was asked for and the file does not have yet, and summarise all it has of the estimators."""
+    """Measure the requested cells that are missing in the file, and summarise all its cells of the estimators."""
     settings = Settings(
         options.verb, kl=options.kl, rate=options.rate, batches=options.batches, updates=options.updates
     )
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
 
 
 def show(found: dict[str, Any], console: Console) -> None:
-    """One table for each figure: the mean of each family and, below it, what it is ahead of the reference."""
+    """Print one table per figure: the mean of each family and, below it, the lead over the reference."""
     for figure in FIGURES:
         cells = {(row["family"], row["estimator"]): row for row in found["rows"] if row["figure"] == figure}
         if not cells:
@@ -94,7 +94,7 @@ def show(found: dict[str, Any], console: Console) -> None:
 
 
 def as_json(found: dict[str, Any]) -> str:
-    """The summary, a row a line."""
+    """The summary as JSON, one row per line."""
     parts = [f'"settings": {json.dumps(found["settings"])}']
     parts += [f'"{name}": [\n' + ",\n".join(map(json.dumps, found[name])) + "\n]" for name in ("rows", "curves")]
     return "{" + ",\n".join(parts) + "}\n"

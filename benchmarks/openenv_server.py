@@ -1,13 +1,13 @@
-"""What playing through an OpenEnv server costs, against playing the same steps in the process.
+"""Cost of playing through an OpenEnv server, compared with the same steps in the process.
 
     python benchmarks/openenv_server.py                            1,000 episodes of plugins/textcraft, 64 at a time
     python benchmarks/openenv_server.py --environment alfworld --episodes 200
-    python benchmarks/openenv_server.py --client hgpo              only as a training here plays
+    python benchmarks/openenv_server.py --client hgpo              only the project's client
 
-Three clients play the same, each at a server of its own: a bare WebSocket; the project's environment `openenv:URL`,
-whose open episodes are stepped one after another, as in a training; and OpenEnv's own, where it is installed.
-The commands are an expert's, found out beforehand, so that nobody has to think while time is taken. The server is a
-process of its own. Times are wall time of the whole, so run it on an idle machine.
+Three clients play the same episodes, each with a separate server: a bare WebSocket; the project's environment
+`openenv:URL`, whose open episodes are stepped one after another, as in a training; and OpenEnv's own client, if it is
+installed. The commands are recorded from an expert beforehand, so choosing them takes no measured time. The server is a
+separate process. Times are wall time, so run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Script:
 
 
 def scripts(environment: str, episodes: int) -> list[Script]:
-    """What an expert does in as many tasks as there are, and then again."""
+    """An expert's commands in each task, as many scripts as episodes; tasks repeat if there are too few."""
     suite = LimitedSuite(make(environment), MOST_STEPS)
     found = []
     for number, task in enumerate(suite.tasks(SPLIT)[:episodes]):
@@ -74,7 +74,7 @@ def play_here(environment: str, played: Sequence[Script]) -> float:
 
 @contextmanager
 def server(environment: str, sessions: int) -> Iterator[tuple[str, int]]:
-    """The address and process id of a server, as long as the context."""
+    """The address and process id of a server that runs inside the context."""
     words = ["serve-env", environment, "--split", SPLIT, "--port", "0"]
     words += ["--max-steps", str(MOST_STEPS), "--max-sessions", str(sessions)]
     process = subprocess.Popen([sys.executable, "-m", "hgpo", *words], stdout=subprocess.PIPE, text=True)
@@ -120,7 +120,7 @@ async def play_openenv(address: str, script: Script) -> None:
 
 
 async def play_at_once(address: str, played: Sequence[Script], at_once: int, play: Play) -> None:
-    """All episodes at the server, so many at a time."""
+    """All episodes at the server, `at_once` at a time."""
     free = asyncio.Semaphore(at_once)
 
     async def one(script: Script) -> None:
@@ -131,7 +131,7 @@ async def play_at_once(address: str, played: Sequence[Script], at_once: int, pla
 
 
 def play_as_trained(address: str, played: Sequence[Script], at_once: int) -> None:
-    """All episodes with the project's client, so many open at a time, stepped one after another as in a training."""
+    """All episodes with the project's client, `at_once` open at a time, stepped one after another as in a training."""
     tasks = make(f"openenv:{address}").tasks(SPLIT)
     for first in range(0, len(played), at_once):
         scripts = played[first : first + at_once]
@@ -159,7 +159,7 @@ def play_served(client: str, address: str, played: Sequence[Script], at_once: in
 
 
 def memory(process: int, key: str) -> float:
-    """MiB of a process: "VmRSS" now, "VmHWM" at most so far."""
+    """Resident memory of a process in MiB: "VmRSS" is the current size, "VmHWM" the peak."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(key)) / 1024
 

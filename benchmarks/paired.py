@@ -19,12 +19,12 @@ SIGNIFICANT = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Of paired values, in their units.
+    """The difference of paired values, in their units.
 
     Attributes:
-        mean: of the differences.
-        half: of the 95 % interval of the mean.
-        p_value: two-sided, of a mean of 0.
+        mean: mean of the differences.
+        half: half the width of the 95 % interval of the mean.
+        p_value: two-sided p value of the hypothesis that the mean is 0.
         detectable: see `hgpo.evaluation.statistics.detectable`, for this number of pairs and this spread.
     """
 
@@ -39,7 +39,7 @@ class Difference:
 
 
 def paired_difference(value_S: ArrayLike, base_S: ArrayLike) -> Difference:
-    """Of value - base, by Student's t with S - 1 degrees of freedom; S is at least 2."""
+    """The difference value - base, by Student's t with S - 1 degrees of freedom; S is at least 2."""
     difference_S = np.asarray(value_S, dtype=np.float64) - np.asarray(base_S, dtype=np.float64)
     count, mean, deviation = len(difference_S), float(difference_S.mean()), float(difference_S.std(ddof=1))
     error = deviation / np.sqrt(count)

@@ -1,7 +1,7 @@
-"""What bfloat16 gains on this CPU by the model's width: float32 seconds over bfloat16 seconds, in turns in one process.
+"""Speed-up by bfloat16 on this CPU for models of several widths: float32 seconds / bfloat16 seconds, measured in turn.
 
-Models are made from scratch with two layers and a vocabulary of 4,096: a ratio does not change with the layers. Above 1
-bfloat16 is faster. docs/decisions/013-bfloat16-on-cpus.md has the figures that "auto" goes by.
+Models are made from scratch with two layers and a vocabulary of 4,096: the number of layers does not change a ratio.
+docs/decisions/013-bfloat16-on-cpus.md has the figures on which the precision "auto" is based.
 
 .venv/bin/python benchmarks/precision.py --threads 2
 """

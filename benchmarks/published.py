@@ -1,10 +1,10 @@
-"""HGPO's advantages the published way, written again from its description: what the library's speed is compared with.
+"""HGPO's advantages computed as in the published code, rewritten from its description; the baseline for speed.
 
-Source: verl-agent's `recipe/hgpo` and `gigpo/core_gigpo.py`, mode "mean_std_norm". The structure and with it the cost
-are theirs: each row's return is found by a scan over all rows, contexts are keys of a dict, and every group and every
-step has its own small tensors. Two things differ, so that results can be compared to the last digits: numbers are
-float64, and a level advantage that is rounding alone (below `ROUNDING`) counts as 0, where the published float32 code
-asks whether it is exactly 0 and so lets rounding decide which levels are weighted. Rows must be in time order.
+Source: verl-agent's `recipe/hgpo` and `gigpo/core_gigpo.py`, mode "mean_std_norm". Structure and cost are those of the
+published code: each row's return is found by a scan over all rows, contexts are keys of a dict, and every group and
+every step has its own small tensors. For comparisons to the last digits, two things differ: numbers are float64, and a
+level advantage below `ROUNDING`, which is a rounding error, counts as 0. (The published float32 code tests whether it
+is exactly 0, so rounding decides which levels are weighted.) Rows must be in time order.
 
 Shapes: N steps.
 """
@@ -23,7 +23,7 @@ EPSILON = 1e-6
 
 
 def objects(values: list[Any]) -> np.ndarray:
-    """A numpy array of Python objects: how that code base keeps texts and ids."""
+    """A numpy array of Python objects, as the published code stores texts and ids."""
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array

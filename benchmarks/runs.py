@@ -15,9 +15,9 @@ HGPO = [sys.executable, "-W", "ignore", "-m", "hgpo", "train"]
 def train(
     folder: Path, name: str, recipe: Path, options: Sequence[str], *, seconds: float | None = None
 ) -> RunDirectory:
-    """Run `name` in `folder`, its output in a log beside it. A finished run is kept, an interrupted one continued.
+    """Train run `name` in `folder`, with a log file next to it. A finished run is kept, an interrupted one continued.
 
-    After `seconds` it is killed, and what it has written by then is what there is: see `RunDirectory.complete`.
+    After `seconds` the training is killed, so the run may be incomplete: see `RunDirectory.complete`.
     """
     print(f"{name}: hgpo train {recipe} {' '.join(options)}", flush=True)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""The samplers side by side: tokens a second while they play household games, and how far their log-probs are from
-those of the trainer's forward pass on the same tokens.
+"""Compare the samplers: tokens per second while they play household games, and the difference of their log-probs from
+the trainer's on the same tokens.
 
 Every sampler plays the same games (the quickstart's environment) with the same seed, in turn within each round, so that
-a ratio is of figures from one run. What a model answers differs from sampler to sampler; its tokens are counted.
+a ratio compares figures of one round. Responses differ between samplers, so speeds are per response token.
 
 .venv/bin/python benchmarks/samplers.py MODEL --json benchmarks/samplers.cpu.json
 LD_PRELOAD=$PWD/.venv-vllm/lib/libiomp5.so .venv-vllm/bin/python benchmarks/samplers.py MODEL --json FILE
@@ -45,8 +45,8 @@ class Round:
 
     Attributes:
         seconds: wall time.
-        prompt_tokens, response_tokens: of all its steps.
-        steps: answers.
+        prompt_tokens, response_tokens: tokens of all its steps.
+        steps: number of responses.
     """
 
     seconds: float
@@ -162,7 +162,7 @@ def _ratio(rounds: dict[str, list[Round]], name: str) -> float | None:
 
 
 def _gap(model: Any, steps: list[StepRecord], precision: str) -> dict[str, float]:
-    """How far the log-probs of the last round are from those of the trainer's forward pass."""
+    """Differences between the log-probs of the last round and those of the trainer's forward pass."""
     samples = [Sample(one.prompt_ids, one.token_ids, one.log_probs, 0.0) for one in steps]
     scored = np.concatenate(response_log_probs(model, samples, precision=precision))
     gap = np.abs(scored - np.concatenate([one.log_probs for one in steps]))

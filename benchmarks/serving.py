@@ -1,16 +1,15 @@
-"""What a step costs beside the model when games are played through a server: milliseconds a step, many games in flight.
+"""Time per step, apart from the model, when games are played through a server: milliseconds, with many open games.
 
     python benchmarks/serving.py                                 both environments, agents direct and react: minutes
     python benchmarks/serving.py --environments alfworld --agents react --at-once 16
 
-The server is a process of its own that knows every answer (`known_answers.py`), those of the environment's expert. In
-turn within each round,
+The server is a separate process with prepared answers (`known_answers.py`), which are the environment's expert's. Each
+round measures in turn
 
-- "played" is the path of `hgpo eval --server`: `play_tasks` with a `ServerPolicy`, every game in a log;
-- "asked" is openai's client alone, which sends the very same requests as fast as it can, as many at once.
+- "played", the path of `hgpo eval --server`: `play_tasks` with a `ServerPolicy`, every game in a log;
+- "asked", openai's client alone, which sends the same requests as fast as it can, with as many open at a time.
 
-"added" is their difference: what environment, agent, policy and journal take beyond client and server. It is wall time.
-Exit status 1 means that it is not under 5 ms.
+"added" is their difference: the wall time of environment, agent, policy and log. Exit status 1: it is 5 ms or more.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from hgpo.runs.load_settings import settings_for
 from known_answers import completion, serve
 
 DEMANDED = 5.0
-"""Milliseconds of wall time under which the own side's addition to a step has to stay."""
+"""Limit on "added", in milliseconds of wall time per step."""
 SIZES = {"alfworld": "valid_unseen_games", "webshop": "valid_unseen_goals"}
 MODEL = "known"
 Body = Mapping[str, Any]
@@ -55,13 +54,13 @@ Body = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ServedGames:
-    """What is played, and how the policy is asked.
+    """The games, and the expert's actions in them.
 
     Attributes:
-        games: as `hgpo eval` makes them.
-        ways: the expert's actions in each.
-        agent: asks.
-        rules: of every episode.
+        games: the games as `hgpo eval` makes them.
+        ways: the expert's actions in each game.
+        agent: the agent that plays.
+        rules: rules of every episode.
     """
 
     games: list[EvalTask]
@@ -71,7 +70,7 @@ class ServedGames:
 
     @classmethod
     def of(cls, environment: str, agent_name: str, count: int) -> ServedGames:
-        """Those of `hgpo eval MODEL --server URL --env ENVIRONMENT --agent AGENT`, so many of them."""
+        """The first `count` games of `hgpo eval MODEL --server URL --env ENVIRONMENT --agent AGENT`."""
         config = _settings(environment, agent_name, count)
         suite, seed = build_suite(config.environment, config.evaluation), config.evaluation.seeds[0]
         agent = build_agent(config.agent, config.environment.name)
@@ -83,18 +82,18 @@ class ServedGames:
 
     @property
     def steps(self) -> int:
-        """Of all games together, and so requests."""
+        """Number of steps in all games, which is the number of requests."""
         return sum(map(len, self.ways))
 
     def play(self, policy: AsyncPolicy, at_once: int) -> float:
-        """Play all games and write each to a log, as `hgpo eval -o` does; the seconds that it took.
+        """Play all games and write each to a log, as `hgpo eval -o` does; return the seconds.
 
         Args:
-            policy: answers.
-            at_once: games in flight.
+            policy: answers the requests.
+            at_once: number of open games.
 
         Raises:
-            RuntimeError: a game failed or went another way than the expert's, so that nothing was measured.
+            RuntimeError: a game failed or differs from the expert's, so the measurement is not valid.
         """
         player = Player(policy, self.agent, self.rules, max_concurrency=at_once)
         with tempfile.TemporaryDirectory() as folder:
@@ -115,8 +114,8 @@ class Requests:
     """Every request of some games.
 
     Attributes:
-        bodies: in the order of the games, one after the other.
-        answers: the text that answers each, by its seed.
+        bodies: the requests in the order of the games.
+        answers: seed of a request -> the text of its answer.
     """
 
     bodies: list[Body] = field(default_factory=list)
@@ -124,7 +123,7 @@ class Requests:
 
 
 class KnowingPolicy(ServerPolicy):
-    """Says what `answer` makes of a request's body, without client or server; all else is a `ServerPolicy`'s."""
+    """A `ServerPolicy` that gets the completion from `answer(body)` instead of a server."""
 
     def __init__(self, answer: Callable[[Body], ChatCompletion]) -> None:
         super().__init__(Server("http://nowhere"), MODEL, max_response_tokens=512)
@@ -168,7 +167,7 @@ def _settings(environment: str, agent: str, count: int) -> Config:
 
 
 def _walk(task: Task, expert: Expert) -> list[str]:
-    """What the expert does from the start to the end."""
+    """The expert's actions from the start to the end of the task."""
     environment, actions, ended = task.make(), [], False
     observation, info = environment.reset(seed=0)
     expert.reset(observation, info)
@@ -184,9 +183,9 @@ class Measured:
     """One environment through one agent.
 
     Attributes:
-        steps: of all games together, and so requests.
-        played: wall seconds of each round.
-        asked: the same.
+        steps: number of steps in all games, which is the number of requests.
+        played: wall seconds of "played" in each round.
+        asked: wall seconds of "asked" in each round.
     """
 
     steps: int
@@ -195,7 +194,7 @@ class Measured:
 
     @property
     def milliseconds(self) -> tuple[float, float, float]:
-        """Of a step played, asked, and added: medians over rounds, of the last one over differences within each."""
+        """Milliseconds per step of played, asked and added: medians over rounds of values within one round."""
         added = [played - asked for played, asked in zip(self.played, self.asked, strict=True)]
         one, other, difference = (1e3 * statistics.median(way) / self.steps for way in (self.played, self.asked, added))
         return one, other, difference

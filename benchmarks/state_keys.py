@@ -2,9 +2,9 @@
 
     python benchmarks/state_keys.py POOL [--rollouts 8]
 
-The pool's actions are played again and every state is named by every key; `simulator` is the exact state. A key merges
-where it gives one name to different exact states, and separates where it gives two names to one. What a key is worth to
-an estimator is how well the other rollouts that were in a state predict the return from there.
+The pool's actions are played again, and every key is computed for every state; `simulator` is the exact state. A key
+merges different exact states if it has one value for them, and separates an exact state if it has two values for it.
+A key is useful to an estimator as far as the other rollouts in a state predict the return from there.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ EXACT = "simulator"
 
 @dataclass(frozen=True, slots=True)
 class KeyFigures:
-    """What one key does, over the tasks of a pool.
+    """Figures of one key over the tasks of a pool.
 
     Attributes:
-        states: different values in a task, a mean.
-        trajectories: how many trajectories were in the state of a step, a mean over steps.
+        states: number of different values in a task, mean over tasks.
+        trajectories: number of trajectories in the state of a step, mean over steps.
         alone: share of the steps in whose state no other trajectory was.
-        merged: of two steps of a task with one value, how often their exact states differ.
-        separated: of two steps of a task in one exact state, how often their values differ.
+        merged: share of the pairs of steps of a task with equal values whose exact states differ.
+        separated: share of the pairs of steps of a task with equal exact states whose values differ.
         predicted: share of the returns' variance within tasks that the mean of the state's other trajectories predicts;
-            below 0 where that is worse than the mean of the task's other trajectories.
-        commonest: the value that most steps have, and their share.
+            below 0 if it predicts worse than the mean of the task's other trajectories.
+        commonest: the most frequent value, and its share of the steps.
     """
 
     states: float
@@ -59,7 +59,7 @@ def key_figures(records: Mapping[str, Sequence[StepRecord]], exact: str = EXACT)
     """The figures of every key.
 
     Args:
-        records: key -> the same steps with its values, in one order; trajectories are whole.
+        records: key -> the steps with this key's values, in the same order for all keys; trajectories are complete.
         exact: the key of the exact states.
     """
     batches = {key: to_step_batch(keyed) for key, keyed in records.items()}
@@ -100,7 +100,7 @@ def _pairs(number_N: IntArray) -> int:
 
 
 def mean_of_others(value_N: FloatArray, group_N: IntArray, trajectory_N: IntArray) -> tuple[FloatArray, IntArray]:
-    """Of each step's group: the mean over its other trajectories' steps (0 without any), and how many these are."""
+    """For each step: mean over the steps of its group's other trajectories (0 if none), and number of the latter."""
     pair_N = np.unique(np.stack([group_N, trajectory_N]), axis=1, return_inverse=True)[1].reshape(-1)
     sum_G, count_G = np.bincount(group_N, weights=value_N), np.bincount(group_N)
     sum_P, count_P = np.bincount(pair_N, weights=value_N), np.bincount(pair_N)

@@ -22,9 +22,9 @@ class Timing:
 
 
 def timed(function: Callable[[Any], Any], make_input: Callable[[], Any], repeats: int) -> tuple[Timing, Any]:
-    """Time `function(make_input())`, the input made anew and untimed before each call; also the last result.
+    """Time calls of `function` with a new `make_input()` each, which is not timed; return timing and last result.
 
-    The garbage collector is off while time is taken. CPU time is that of the whole process: run one thread.
+    The garbage collector is off during calls. CPU time is that of the whole process, so use one thread.
     """
     seconds: list[float] = []
     memory: int | None = None
@@ -45,7 +45,7 @@ def timed(function: Callable[[Any], Any], make_input: Callable[[], Any], repeats
 
 
 def _reset_peak() -> bool:
-    """Give freed memory back and let Linux count the highest resident size anew; False where that cannot be done."""
+    """Return freed memory to the system and reset Linux's peak of the resident size; False where this is impossible."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5")

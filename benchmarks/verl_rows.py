@@ -1,14 +1,14 @@
-"""What a step costs verl's processes beside the model: CPU milliseconds a row, outside ranks and rollout servers.
+"""CPU milliseconds per row (a step) in verl's processes, without ranks and rollout servers.
 
     .venv-verl/bin/python benchmarks/verl_rows.py                              two measured updates, about five minutes
     PYTHONPATH=OTHER/src .venv-verl/bin/python benchmarks/verl_rows.py         another checkout's package
 
-Real are Ray, TransferQueue, verl's agent workers and request client, this project's agent loop, environment workers and
-trainer, on the published ALFWorld recipe with generated games of full size: 16 tasks, 8 episodes of each, prompts of
-about 600 tokens, responses of 30 to 100. Stand-ins are the rollout server, which answers at once with prepared tokens,
-and the ranks, which read the columns that a rank reads and write the columns that it writes; neither is counted. A row
-is one step. The first update is not measured. CPU time does not depend on what else runs, apart from caches; that of
-"trainer, waiting" and of Ray's own processes grows with the time that the episodes take.
+Ray, TransferQueue, verl's agent workers and request client, and this project's agent loop, environment workers and
+trainer run as in a training, on the published ALFWorld recipe with generated games of full size: 16 tasks, 8 episodes
+of each, prompts of about 600 tokens, responses of 30 to 100. The rollout server and the ranks are stand-ins and not
+counted: the server answers at once with generated text; the ranks read and write the columns that real ranks do. The
+first update is not measured. CPU time hardly depends on other work on the machine, but the CPU time of "trainer,
+waiting" and of Ray's own processes grows with the duration of the episodes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PARTS = (
     ("queue's storage", r"^ray::SimpleStorageUnit"),
     ("queue's controller", r"^ray::TransferQueueController"),
 )
-"""Name of a part -> what the command lines of its processes look like."""
+"""Name of a part -> pattern of its processes' command lines."""
 NOT_COUNTED = ("ranks", "rollout servers")
 THOUGHT = "i look for the thing that the task names so i go where it may be and then i carry it to its place"
 
@@ -115,7 +115,7 @@ class ScriptedServer:
 
 
 class Ranks:
-    """Training processes without a model: one process that moves the columns that ranks move."""
+    """A stand-in for the training processes, without a model: it reads and writes the columns that ranks do."""
 
     def __init__(self) -> None:
         import transfer_queue
@@ -186,7 +186,7 @@ def one_update(trainer: Any, update: int) -> list[dict[str, Any]]:
 
 
 def make_trainer(verl_config: Any) -> Any:
-    """The trainer after verl's set-up, in which stand-ins have the place of ranks and servers."""
+    """The trainer after verl's set-up, with stand-ins for ranks and servers."""
     import ray
 
     from hgpo.integrations.verl.trainer import HgpoTrainer
@@ -250,7 +250,7 @@ def cpu_seconds() -> dict[str, float]:
 
 
 def show(found: dict[str, Any], console: Console) -> None:
-    """The table, and whether the sum is within the demand."""
+    """Print the table, the sum, and its limit."""
     table = Table("part", "ms a row", title=f"{found['rows']} rows, {found['seconds']:.0f} s")
     counted = {part: took for part, took in found["milliseconds_a_row"].items() if part not in NOT_COUNTED}
     for part, took in sorted(counted.items(), key=lambda item: -item[1]):

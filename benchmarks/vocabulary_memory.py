@@ -1,9 +1,9 @@
-"""What scoring responses over a large vocabulary adds to the memory of the model's own forward and backward pass.
+"""Memory that the log-probs over a large vocabulary add to the model's own forward and backward pass.
 
-Each case is a process of its own, since the most that one has had resident never goes down. The model is of the Qwen2
-architecture, made from scratch, with few layers: what they keep is in both figures. *bare* is the body's forward pass
-and the backward pass of the mean of its last hidden states; *scored* is `token_log_probs` and the backward pass of the
-mean log-prob, with the entropy as a figure, as an update has them.
+Each case runs in a separate process, because a process's peak resident memory never decreases. The model has the Qwen2
+architecture and few layers, whose memory is part of both figures. *bare* is the body's forward pass and the backward
+pass of the mean of its last hidden states; *scored* is `token_log_probs` and the backward pass of the mean log-prob,
+with the entropy as a figure, as in an update.
 
 .venv/bin/python benchmarks/vocabulary_memory.py --json benchmarks/vocabulary_memory.cpu.json
 """
@@ -67,7 +67,7 @@ def _in_a_process(case: str) -> float:
 
 
 def measured(arguments: argparse.Namespace) -> float:
-    """The most this process has had resident after two passes, in GiB."""
+    """Peak resident memory of this process after two passes, in GiB."""
     model = _model(arguments)
     samples = _samples(arguments)
     for _ in range(2):  # the second begins with gradients held, as a second micro-batch does

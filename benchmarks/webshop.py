@@ -1,4 +1,4 @@
-"""What the shop costs: steps per second, start-up, and a large catalogue's index. Prints figures; run on one core.
+"""Speed of the shop: steps per second, start-up, and the index of a large catalogue. Run it on one core.
 
 python benchmarks/webshop.py                                   generated shops
 python benchmarks/webshop.py --official FOLDER                 the official 1,000 products as well
@@ -119,7 +119,7 @@ def opened(folder: Path) -> None:
 
 
 def private_memory() -> float:
-    """MiB that only this process can have: what it made itself, not what it maps from files (Linux)."""
+    """Anonymous memory of this process in MiB, without files that it maps (Linux)."""
     try:
         lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     except OSError:

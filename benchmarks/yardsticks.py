@@ -56,11 +56,11 @@ COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """An estimator with options, under the name the tables use.
+    """An estimator with options.
 
     Attributes:
-        name: of the row. estimator, options: for `compute_advantages`; gamma is 1.
-        batch_wide: whether a task's advantages depend on the other tasks of its batch; batches then go one by one.
+        name: name of the row in tables. estimator, options: arguments of `compute_advantages`; gamma is 1.
+        batch_wide: whether a task's advantages depend on the batch's other tasks; batches are then computed one by one.
     """
 
     name: str
@@ -120,7 +120,7 @@ class Measures:
 
     Attributes:
         cosine: mean over batches of the cosine between the batch's gradient and the true one (0 for no gradient).
-        cosine_error: its standard error; 0 when enumerated.
+        cosine_error: standard error of the cosine; 0 when enumerated.
         direction_bias: angle between the mean gradient and the true one, radians.
         direction_error: the angle that sampling alone would give (root mean square); 0 when enumerated.
         relative_variance: E|g - E g|^2 / |E g|^2.

@@ -19,13 +19,13 @@ import hgpo
 
 BOXES, MAX_STEPS = 4, 8
 ACTIONS = [f"open {box}" for box in range(BOXES)] + ["take"]
-TASKS, ROLLOUTS, K, GAMMA = 8, 8, 2, 0.95  # tasks an update, rollouts a task (N), remembered steps, discount
+TASKS, ROLLOUTS, K, GAMMA = 8, 8, 2, 0.95  # tasks per update, rollouts per task (N), remembered steps, discount
 CLIP, LEARNING_RATE, UPDATES = 0.2, 0.05, 60
 
 
 @dataclass
 class Step:
-    """One turn: what was seen, what the policy was told (its context), what it did, what came of it."""
+    """One step: the observation, the policy's input (context), the action, and what follows from it."""
 
     group: int
     trajectory: int
@@ -80,14 +80,14 @@ def returns(trajectory: list[Step]) -> list[float]:
 
 
 def hgpo_advantages(trajectories: list[list[Step]]) -> None:
-    """A = sum_k w_k A_k with w_k = (k+1) / sum_l (l+1): the longer the shared history, the heavier the comparison."""
+    """A = sum_k w_k A_k with w_k = (k+1) / sum_l (l+1): groups with a longer shared history have more weight."""
     groups: dict[tuple, list[float]] = defaultdict(list)
     keys: dict[tuple[int, int], list[tuple]] = {}
     step_returns = {trajectory[0].trajectory: returns(trajectory) for trajectory in trajectories}
     for trajectory in trajectories:
         for step in trajectory:
             seen = [past.observation for past in trajectory[: step.step + 1]]
-            # Level k: same task, and the last k + 1 observations are the same (fewer where the episode is younger).
+            # Level k: same task and same last k + 1 observations (all observations, if there are fewer).
             keys[step.trajectory, step.step] = [(step.group, k, *seen[-(k + 1) :]) for k in range(K + 1)]
             for key in keys[step.trajectory, step.step]:
                 groups[key].append(step_returns[step.trajectory][step.step])
@@ -96,7 +96,7 @@ def hgpo_advantages(trajectories: list[list[Step]]) -> None:
         for step in trajectory:
             for weight, key in zip(weights, keys[step.trajectory, step.step], strict=True):
                 members = groups[key]
-                if max(members) - min(members) > 1e-9:  # all equal, or alone: nothing to compare with
+                if max(members) - min(members) > 1e-9:  # else A_k is 0: returns are equal, or the step is alone
                     own = step_returns[step.trajectory][step.step]
                     step.advantage += weight * (own - np.mean(members)) / (np.std(members) + 1e-6)
 
@@ -116,7 +116,7 @@ def update(policy: TablePolicy, steps: list[Step]) -> None:
 
 
 def check_against_the_library(steps: list[Step]) -> None:
-    """The library computes the same advantages without loops."""
+    """Assert that the library, which has no such loops, computes the same advantages."""
     columns = {name: [getattr(step, name) for step in steps] for name in ("group", "trajectory", "step", "reward")}
     batch = hgpo.StepBatch.from_columns(observation=[step.observation for step in steps], **columns)
     values = hgpo.compute_advantages(batch, estimator="hgpo", gamma=GAMMA, history_length=K).values
@@ -124,7 +124,7 @@ def check_against_the_library(steps: list[Step]) -> None:
 
 
 def main(updates: int = UPDATES, seed: int = 0) -> list[float]:
-    """Train from scratch; returns the success of each update's rollouts."""
+    """Train from scratch; return the success rate of each update's rollouts."""
     rng = np.random.default_rng(seed)
     policy, success = TablePolicy(), []
     for number in range(1, updates + 1):

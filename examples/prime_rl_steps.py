@@ -6,15 +6,15 @@ same attributes. prime-rl has no setting for a user's algorithm, so this class r
     from prime_rl.orchestrator import algo
     algo.ALGORITHM_CLASSES["grpo"] = step_algorithm(StepAdvantages("hgpo"))
 
-A trace is a graph of messages. Each sampled message is a step; the messages between it and the previous sampled one are
-its observation. The last step receives the trace's reward.
+A trace is a graph of messages. Each sampled message is a step; the messages between the previous sampled message and
+this one are its observation. The last step receives the trace's reward.
 """
 
 from hgpo.integrations.turns import StepAdvantages, Turn, with_final_reward
 
 
 def step_algorithm(estimate: StepAdvantages):
-    """A subclass of prime-rl's GRPO algorithm with one advantage a message; `length_penalty` is not supported."""
+    """A subclass of prime-rl's GRPO algorithm with one advantage per message; `length_penalty` is not supported."""
     from prime_rl.orchestrator.algo.base import iter_trainable_traces
     from prime_rl.orchestrator.algo.grpo import GRPOAlgorithm
     from prime_rl.orchestrator.algo.routing import assign_advantages
@@ -57,7 +57,7 @@ def turns_of(trace) -> list[Turn]:
 
 
 def observation(nodes, index: int) -> str:
-    """The messages between a sampled node and the previous sampled one, without system messages."""
+    """The messages between the previous sampled node and this one, without system messages."""
     messages = []
     parent = nodes[index].parent
     while parent is not None and not any(nodes[parent].mask):

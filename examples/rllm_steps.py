@@ -1,8 +1,8 @@
-"""HGPO in rLLM: every step has its own advantage, which the trainer takes as given.
+"""HGPO in rLLM: every step has its own advantage, which the trainer uses unchanged.
 
 Written against rLLM 0.3.0.pre (commit 9beb6e0). It has not been run in a training with the real library: its test uses
 objects with the same attributes. Set rllm.algorithm.use_precomputed_advantage=true; the trainer then reads
-`step.advantage`, which this hook writes where all attempts at a task are together:
+`step.advantage`. This hook, which receives all attempts at a task together, writes it:
 
     UnifiedTrainer(..., traj_grouping_hook=grouping(StepAdvantages("hgpo")))
 """
@@ -26,7 +26,7 @@ def write_advantages(groups, estimate: StepAdvantages) -> None:
     """Write `step.advantage`, one number for each response token, in all steps of the groups.
 
     Args:
-        groups: With `group_id` and `trajectories`; attempts are compared within a group.
+        groups: Objects with `group_id` and `trajectories`; attempts are compared within a group.
         estimate: The estimator.
     """
     trajectories = [(group.group_id, trajectory) for group in groups for trajectory in group.trajectories]
@@ -38,14 +38,14 @@ def write_advantages(groups, estimate: StepAdvantages) -> None:
 
 
 def turns_of(trajectory) -> list[Turn]:
-    """A trajectory's steps, with their own rewards or, if all of these are 0, the trajectory's at the end."""
+    """A trajectory's steps with their rewards; if all rewards are 0, the last step gets the trajectory's reward."""
     turns = [Turn(observation(step), action(step), step.reward) for step in trajectory.steps]
     has_step_rewards = any(turn.reward for turn in turns)
     return turns if has_step_rewards else with_final_reward(turns, trajectory.reward or 0.0)
 
 
 def observation(step) -> str:
-    """The step's observation or, without one, its messages since the last answer."""
+    """The step's `observation` or, if it is None, the step's messages before the last answer."""
     if step.observation is not None:
         return str(step.observation)
     turns = turns_of_conversation(step.chat_completions)

@@ -7,7 +7,7 @@ the trainer has to be replaced. In your entry point's `get_trainer()`:
     Trainer = step_trainer(StepAdvantages("hgpo"))
 
 Keep a built-in name such as "grpo" in trainer.algorithm.advantage_estimator; its result is replaced. A step's
-observation is the part of its prompt that follows the tokens of the step before.
+observation is the part of its prompt that follows the tokens of the previous step.
 
 Shapes: B rows, one per step, the steps of a trajectory in order; T tokens of the longest response.
 """
@@ -27,7 +27,7 @@ def step_trainer(estimate: StepAdvantages):
         """PPO trainer with step advantages."""
 
         def compute_advantages_and_returns(self, data):
-            """Replace the advantages of trajectories by those of steps; SkyRL's metrics show the replaced ones."""
+            """Replace trajectory advantages by step advantages; SkyRL's metrics still describe the former."""
             if not self.cfg.generator.step_wise_trajectories:
                 raise ValueError("set generator.step_wise_trajectories=true: each row has to be one step")
             data = super().compute_advantages_and_returns(data)

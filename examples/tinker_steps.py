@@ -1,9 +1,9 @@
-"""HGPO in tinker-cookbook: each transition's tokens have the advantage of that transition.
+"""HGPO in tinker-cookbook: all tokens of a transition have the transition's own advantage.
 
     pip install '.[train]' tinker-cookbook
     python examples/tinker_steps.py
 
-Written for tinker-cookbook 0.6.1. It makes training data and needs no service. In a training, one line does it:
+Written for tinker-cookbook 0.6.1. It makes training data and needs no service. In a training, one line is enough:
 
     tinker_cookbook.rl.train.assemble_training_data = assembling(StepAdvantages("hgpo"))
 """
@@ -20,7 +20,7 @@ HALL, KITCHEN, CELLAR, LEFT, RIGHT = range(5)
 
 
 def walk(*moves, reward):
-    """(room, answer) after each other; every prompt holds all that was said before."""
+    """A trajectory of (room, answer) pairs; every prompt contains all earlier rooms and answers."""
     said, transitions = [], []
     for room, answer in moves:
         said = [*said, room]
@@ -32,7 +32,7 @@ def walk(*moves, reward):
 
 
 def main():
-    """The advantages of each walk's tokens, but the first, which is no target."""
+    """The advantages of each walk's tokens, without the first token, which is not a target."""
     walks = [
         walk((HALL, RIGHT), (KITCHEN, RIGHT), reward=1.0),
         walk((HALL, RIGHT), (KITCHEN, LEFT), reward=0.0),

@@ -23,7 +23,7 @@ STEPS = 4
 
 
 def tokenizer():
-    """One token a word."""
+    """A tokenizer with one token per word."""
     words = Tokenizer(models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="<pad>"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="<eos>", padding_side="left")
@@ -40,7 +40,7 @@ def model():
 
 @torch.no_grad()
 def walk(prompts, trainer):
-    """Play one walk a prompt. A completion is word, room, word, room, …; the rooms are the environment's tokens."""
+    """Play one walk per prompt. A completion is word, room, word, room, …; the environment writes the rooms."""
     played = {name: [] for name in ("prompt_ids", "completion_ids", "logprobs", "env_mask", "observations", "won")}
     for prompt in prompts:
         ids = trainer.processing_class(prompt)["input_ids"]
@@ -60,12 +60,12 @@ def walk(prompts, trainer):
 
 
 def reward(won, **_):
-    """1 for the garden; `won` is what `walk` returned beside the tokens."""
+    """1 if the walk reached the garden; `won` is a column that `walk` returns in addition to the tokens."""
     return [float(there) for there in won]
 
 
 def main(updates=2, group=8):
-    """Train; two groups an update."""
+    """Train with two groups per update."""
     settings = GRPOConfig(
         output_dir=tempfile.mkdtemp(),
         per_device_train_batch_size=2 * group,

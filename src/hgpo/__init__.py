@@ -1,6 +1,6 @@
 """Hierarchy-of-groups policy optimisation for language-model agents.
 
-Importing the package loads nothing heavy: public names are looked up on first use, the core needs only numpy.
+`import hgpo` imports no third-party package: public names are imported on first use. The core needs only numpy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The composition root: takes settings apart, builds the parts that they describe, and starts or resumes training.
+"""The composition root: builds the parts that the settings describe, and starts or resumes training.
 
-Everything below receives parts. PyTorch is imported by the functions that need it: `hgpo rollout`, `hgpo play` and
-`hgpo eval --server` build their parts without it.
+PyTorch is imported inside the functions that need it, because `hgpo rollout`, `hgpo play` and `hgpo eval --server`
+build their parts without it.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ if TYPE_CHECKING:
 
 
 def train(config: Config, reporter: Reporter, *, started: float | None = None) -> RunDirectory:
-    """Carry out a new run with the built-in trainer.
+    """Create a run and train it with the built-in trainer.
 
     Args:
-        config: its settings.
+        config: settings of the run.
         reporter: prints progress.
-        started: the clock (`time.monotonic`) from which its seconds count.
+        started: `time.monotonic()` at the start of the run's duration; None: now.
 
     Raises:
         ConfigError: the settings cannot work; nothing is written.
@@ -97,7 +97,7 @@ def train(config: Config, reporter: Reporter, *, started: float | None = None) -
 
 
 def resume(path: Path, reporter: Reporter, *, started: float | None = None) -> RunDirectory:
-    """Continue the run in `path` from what it has on disk. A complete run is left unchanged."""
+    """Continue the run in folder `path` after its newest checkpoint. A complete run is left unchanged."""
     run, config = open_run_directory(path)
     if run.complete:
         return run
@@ -112,7 +112,7 @@ def resume(path: Path, reporter: Reporter, *, started: float | None = None) -> R
 def _complete(
     run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter, started: float | None
 ) -> None:
-    """Do what the run lacks: its start, its updates, its evaluations, its summary."""
+    """Carry out what is missing in the run: start policy, updates, evaluations, summary."""
     from hgpo.training.load import use_threads
 
     started = time.monotonic() if started is None else started
@@ -129,7 +129,7 @@ def _complete(
 
 
 def build_trainer(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter) -> Trainer:
-    """The built-in trainer, at the newest checkpoint of the run or at its start."""
+    """The built-in trainer in the state of the run's newest checkpoint, or before the first update if it has none."""
     from hgpo.training.collector import Collector
     from hgpo.training.load import RunPolicies, make_backend_policy, with_adapter
     from hgpo.training.start_policy import reference_model
@@ -183,7 +183,7 @@ def build_trainer(run: RunDirectory, config: Config, suite: LimitedSuite, report
 
 
 def build_critic(config: Config, policies: RunPolicies, state: TrainingState) -> Critic | None:
-    """The critic that the estimator needs, as in the checkpoint of `state` or new; None if it needs none."""
+    """The critic, restored from the checkpoint of `state` or new before the first update; None if none is needed."""
     from hgpo.training.checkpoint import load_critic_layers, restore_critic
     from hgpo.training.critic import Critic, CriticRules
     from hgpo.training.load import with_adapter
@@ -207,7 +207,7 @@ def build_critic(config: Config, policies: RunPolicies, state: TrainingState) ->
 
 
 def prepare_start(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter) -> None:
-    """Make `start/` if the run needs one and does not have it yet."""
+    """Create the run's `start/` (the policy after the warm start) if a warm start is enabled and it does not exist."""
     if not config.warm_start.enabled or run.start.exists():
         return
     from hgpo.training.start_policy import StartBuilder
@@ -234,17 +234,17 @@ def open_policy(
     warn: Callable[[str], None] = warnings.warn,
     say: Callable[[str], object] = lambda line: None,
 ) -> tuple[AsyncPolicy, str, str]:
-    """Any policy that answers requests (a run's, a model's, or a served one's), its name, and a run's checkpoint or "".
+    """Open a run's, model's or server's policy; return it, its name, and the name of a run's checkpoint (else "").
 
     Args:
         source: see `hgpo.runs.load_settings.settings_for`.
-        config: the settings that this function made.
-        checkpoint: of a run.
-        warn: receives deviations of a server from the settings.
-        say: receives the sampler that `policy.backend` "auto" selects on CUDA.
+        config: the settings that `settings_for` returned for `source`.
+        checkpoint: "newest", "start" or an update's number; used only for runs.
+        warn: called with a message if a server deviates from the settings.
+        say: called with a line about the backend that `policy.backend` "auto" selects on CUDA.
 
     Raises:
-        ValueError: there is no such policy, or a package is not installed that it needs.
+        ValueError: there is no such policy, or a package that it needs is not installed.
     """
     settings = config.policy
     if not is_run(source) and settings.backend == "server":
@@ -269,7 +269,7 @@ def open_policy(
 
 
 def build_suite(environment: EnvironmentSettings, evaluation: EvaluationSettings) -> LimitedSuite:
-    """The environment's tasks, each cut at `environment.max_steps`; both splits must exist."""
+    """The environment's tasks, with at most `environment.max_steps` steps per episode; both splits must exist."""
     suite = LimitedSuite(make(environment.name, **environment.options), environment.max_steps)
     for setting, split in (
         ("environment.train_split", environment.train_split),
@@ -283,10 +283,10 @@ def build_suite(environment: EnvironmentSettings, evaluation: EvaluationSettings
 def training_suite(
     environment: EnvironmentSettings, evaluation: EvaluationSettings, start: WarmStartSettings
 ) -> LimitedSuite:
-    """The tasks of a run, in the numbers that its settings need.
+    """The tasks of a run; checks that the splits have as many tasks as the settings need.
 
     Raises:
-        ConfigError: a split is missing or too small, or there is no expert to demonstrate.
+        ConfigError: a split is missing or too small, or the warm start needs an expert and the environment has none.
     """
     suite = build_suite(environment, evaluation)
     evaluation_tasks(suite, evaluation)
@@ -295,7 +295,7 @@ def training_suite(
     if suite.expert() is None:
         raise ConfigError(
             f"warm_start.enabled: environment {environment.name!r} has no expert(); "
-            "give its suite one, or start from a model that follows instructions"
+            "add expert() to its suite, or set warm_start.enabled = false and train a model that follows instructions"
         )
     tasks = len(suite.tasks(environment.train_split))
     if tasks < start.demonstrations + start.probe_games:
@@ -315,7 +315,7 @@ def evaluation_tasks(suite: TaskSuite, evaluation: EvaluationSettings) -> Sequen
 
 
 def record_environment(run: RunDirectory, name: str, suite: LimitedSuite) -> None:
-    """Write the environment's description to the run's folder: WebShop's noun tagger, for example."""
+    """Write the environment's name and description (such as WebShop's noun tagger) to the run's folder."""
     write_json(run.environment, {"name": name, **suite.description})
 
 
@@ -323,7 +323,7 @@ def build_agent(settings: AgentSettings, environment: str) -> Agent:
     """The agent for an environment's tasks.
 
     Raises:
-        ConfigError: the agent does not take its options.
+        ConfigError: `settings.options` are not valid for the agent.
     """
     spec = AgentSpec(environment, settings.template, settings.history_length)
     try:
@@ -336,7 +336,7 @@ def rollout_rules(rollout: RolloutSettings, settings: AgentSettings, environment
     """The rules of training episodes.
 
     Raises:
-        ConfigError: the agent does not take its options, or plays a task more than once.
+        ConfigError: the agent's options are not valid, or it retries tasks.
     """
     agent = build_agent(settings, environment)
     if agent.trials > 1:
@@ -360,7 +360,7 @@ def agent_rules(rollout: RolloutSettings, agent: Agent, temperature: float) -> R
 
 
 def build_estimator(advantage: AdvantageSettings, options: Mapping[str, Any]) -> Callable[[StepBatch], Advantages]:
-    """The estimator with its discount and `Config.estimator_options`."""
+    """A function from a batch to advantages, with the discount and `options` (`Config.estimator_options`) filled in."""
     estimator = ESTIMATORS.get(advantage.estimator)
     return partial(estimator.run, gamma=advantage.gamma, options=estimator.parse(**options))
 
@@ -368,7 +368,7 @@ def build_estimator(advantage: AdvantageSettings, options: Mapping[str, Any]) ->
 def build_evaluator(
     config: Config, suite: TaskSuite, reporter: Reporter, *, budget: EvalBudget = NO_LIMIT, monitored: bool = False
 ) -> Evaluator:
-    """The evaluator of the settings' evaluation set; with `monitored`, it reports episodes that cannot succeed."""
+    """The evaluator of the evaluation set; with `monitored`, it warns if all responses fail for the same reason."""
     settings, policy = config.evaluation, config.policy
     agent = build_agent(config.agent, config.environment.name)
     monitor = build_monitor(policy, config.warm_start, config.agent, reporter)
@@ -403,7 +403,7 @@ def build_monitor(
     agent: AgentSettings,
     reporter: Reporter,
 ) -> RolloutMonitor:
-    """What watches batches of episodes; its advice depends on the policy."""
+    """The monitor of batches of episodes; the remedies that it recommends depend on the policy."""
     if policy.model == "tiny":
         teaching = (
             f"imitating the expert for longer: more warm_start.max_updates (now {start.max_updates}), or demonstrations"

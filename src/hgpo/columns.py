@@ -24,7 +24,7 @@ LARGEST_REAL = 1e100
 """Largest magnitude a number may have: sums and squares of such numbers stay inside float64 for any batch size."""
 
 LARGEST_WHOLE = 2**53 - 1
-"""Largest integer a step may be: up to here, a whole float is the integer it was written as."""
+"""Largest step index: float64 represents every integer up to here exactly."""
 
 _ALWAYS_EQUAL_TO_THEMSELVES = frozenset({str, bytes, int, bool, type(None)})
 _CONTAINERS = (tuple, frozenset)
@@ -34,12 +34,12 @@ _IDENTITY = f"is compared by identity as a key: {IDENTITY_REMEDY}"
 
 
 class ColumnError(ValueError):
-    """One bad value of a batch.
+    """One value of a batch is not valid.
 
     Attributes:
-        column: Its name.
-        row: Number of the row, from 0, in the caller's order.
-        problem: The problem of the value. With `other_row`, " in row …" follows in the message.
+        column: Name of the value's column.
+        row: Number of the value's row, from 0, in the caller's order.
+        problem: What is wrong with the value. If `other_row` is given, the message continues with " in row …".
         other_row: The row with which the value conflicts, None if there is no such row.
     """
 
@@ -60,7 +60,7 @@ class ColumnError(ValueError):
 
 
 def fail(column: str, row: int, problem: str, other_row: int | None = None) -> NoReturn:
-    """Raise the ValueError of one bad value; `row` counts from 0 in the caller's order."""
+    """Raise the `ColumnError` of one value; `row` counts from 0 in the caller's order."""
     raise ColumnError(column, row, problem, other_row)
 
 
@@ -73,7 +73,7 @@ def read(name: str, column: Any, is_key: bool) -> list[Any] | NDArray[Any]:
     Args:
         name: The column, for messages.
         column: One value per row.
-        is_key: Whether the values are only compared for equality, for messages.
+        is_key: Whether the values are keys, which are only compared for equality; it changes only the error message.
 
     Raises:
         ValueError: The column is not a sequence of values (text, mapping, set, scalar), is not one-dimensional, or has
@@ -100,7 +100,7 @@ def read(name: str, column: Any, is_key: bool) -> list[Any] | NDArray[Any]:
 
 
 def as_array(value: Any) -> NDArray[Any]:
-    """An array-like as numpy's; a torch tensor without its gradient, and bfloat16, which numpy lacks, as float32."""
+    """Convert an array-like to numpy; torch tensors are detached, and bfloat16, which numpy lacks, becomes float32."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
         if str(value.dtype) == "torch.bfloat16":
@@ -152,7 +152,7 @@ def _intern_integers(column: NDArray[Any]) -> tuple[IntArray, tuple[Hashable, ..
 
 
 def is_compared_by_identity(kind: type) -> bool:
-    """Whether objects of a class are equal only to themselves; None and members of an enumeration are values."""
+    """Whether an object of a class equals only itself; False for None and for members of an enumeration."""
     equality: Any = kind.__eq__
     return equality is object.__eq__ and not issubclass(kind, (Enum, type(None)))
 
@@ -167,7 +167,7 @@ def _fail_at_first_unhashable(name: str, column: list[Any]) -> None:
 
 
 def _check_keys(name: str, column: list[Any], distinct: tuple[Hashable, ...], allow_none: bool) -> None:
-    """Reject None, NaN and array-like keys, also inside tuples; checks types first, which is fast for text."""
+    """Reject None unless allowed, and NaN, arrays and objects compared by identity, also in tuples and frozensets."""
     types = set(map(type, distinct))
     if type(None) in types and not allow_none:
         fail(name, column.index(None), "missing value (None)")
@@ -193,7 +193,7 @@ def _check_keys(name: str, column: list[Any], distinct: tuple[Hashable, ...], al
 
 
 def _are_sound(containers: list[Any]) -> bool:
-    """Whether tuples and frozensets contain no NaN or array at any depth; runs no Python code per value."""
+    """Whether containers hold no NaN, array or object compared by identity at any depth; no Python loop over values."""
     while containers:
         values = list(chain.from_iterable(containers))
         types = set(map(type, values))

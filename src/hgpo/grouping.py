@@ -1,4 +1,4 @@
-"""Nested step groups (steps that share their current observation and the k before it), and mean and spread of a group.
+"""Nested step groups (steps with equal current and k previous observations), and the statistics of each group.
 
     C_k(s_t) = (s_{t-k}, ..., s_t)        G_k(s_t) = all steps of the same group (task) with the same C_k
     G_0 ⊇ G_1 ⊇ ... ⊇ G_K
@@ -26,9 +26,9 @@ _KEY_BITS = 62
 RELATIVE_TOLERANCE = 1e-12
 """A deviation of at most this times the group's largest magnitude is rounding and counts as exactly 0.
 
-Summing T rewards in float64 is off by at most T * 1.1e-16 of the sum of their magnitudes, so two returns that are equal
-on paper differ by less than 1e-12 of that for episodes of several thousand steps. A real difference that small would be
-multiplied by at most 1e6 (the divisors' epsilon is 1e-6) and stay below 1e-6 of what was summed, so nothing is lost.
+The rounding error of a sum of T float64 rewards is at most T * 1.1e-16 times the sum of their magnitudes. Returns that
+are mathematically equal therefore differ by less than 1e-12 times that sum in episodes of several thousand steps. An
+advantage is divided by at least 1e-6, so a true difference this small would change it by at most 1e-6 times that sum.
 """
 
 
@@ -69,12 +69,12 @@ class StepGroups:
     Attributes:
         row_N: int64[N], the batch row of each entry in group order.
         task_starts_N: bool[N], True where the steps of another task begin.
-        starts: Per level, bool[N], True where a group begins; `Runs.from_starts` converts it to runs. (A flag per step
-            needs a sixteenth of the memory of the runs.)
-        present: Per level, bool[N], whether the step has a context of that length (None: all steps have).
+        starts: Per level, bool[N], True where a group begins; `Runs.from_starts` converts it to runs. (The flags take
+            1 byte per step, the runs 8 to 16.)
+        present: Per level, bool[N], whether the step has a context of that length (None: every step has one).
 
-    Example: three steps of one task with observations x, x, y at steps 0, 1, 2 of one trajectory and history 1 have
-    level-0 groups {x, x}, {y} and level-1 groups {x}, {x}, {y}, because only one x has a predecessor.
+    Example: three steps of one task with observations x, x, y at steps 0, 1, 2 of one trajectory and history_length 1
+    have level-0 groups {x, x}, {y} and level-1 groups {x}, {x}, {y}, because only one x has a predecessor.
     """
 
     row_N: IntArray
@@ -91,20 +91,20 @@ def group_steps(
     Args:
         batch: The steps.
         history_length: K, at least 0.
-        context: The contents of a context.
+        context: What the steps of a group have in common.
             "observation": the observations s_{t-k}, ..., s_t (the paper and the published recipe).
-            "observation_action": these and the actions taken between them, a_{t-k}, ..., a_{t-1}, without the action
-            of the step itself, which the advantage evaluates.
-            "prompt": the prompt of the step, one level for any `history_length`: the history is in the prompt.
+            "observation_action": these observations and the actions between them, a_{t-k}, ..., a_{t-1}. The step's own
+            action is not included, because the advantage evaluates it.
+            "prompt": the step's prompt. It contains the history, so there is only level 0 for any `history_length`.
         early: C_k of a step with fewer than k predecessors (t < k), which the paper does not define.
             "truncate": the available history, (s_0, ..., s_t). It equals only other contexts truncated to the same
             length, so padding with a blank symbol would give the same groups.
             "pad": padded by repeating s_0; it may then equal the full context of a step that observed s_0 repeatedly.
-            (With "observation_action", actions are padded with "no action", so that it cannot.)
+            (With "observation_action", actions are padded with "no action", which no full context contains.)
             "drop": the step has no group at level k (the published recipe).
 
     Raises:
-        ValueError: Unknown context or early rule, or a column that the context needs is missing or lacks a prompt.
+        ValueError: Unknown `context` or `early`; the column that the context needs is missing; or a prompt is None.
     """
     if context not in CONTEXTS:
         raise ValueError(f"context must be one of {', '.join(CONTEXTS)}; got {context!r}")
@@ -140,15 +140,15 @@ def _check_no_prompt_is_missing(batch: StepBatch) -> None:
     labels = batch.labels.get("prompt", ())
     if None in labels:
         row = int(np.argmax(batch.prompt == labels.index(None)))
-        fail("prompt", row, "missing value (None), and context='prompt' compares prompts; give that of every step")
+        fail("prompt", row, "missing value (None): context='prompt' compares prompts; give the prompt of every step")
 
 
 def _history_columns(
     batch: StepBatch, anchor_N: IntArray, history_length: int, context: str, early: str
 ) -> list[IntArray]:
-    """Sort columns for the steps 1 to K back, in time order: 0 for no such step, else a key above 0.
+    """K sort columns in time order. Column k has the key (above 0) of the k-th step back, or 0 if there is none.
 
-    The keys are numbered within each group, which keeps them small; the sort's first column tells the groups apart.
+    Keys are numbered within each task, which keeps them small; the first column of the sort distinguishes the tasks.
     """
     if history_length == 0:
         return []
@@ -196,7 +196,7 @@ def changes(sorted_N: IntArray) -> BoolArray:
 
 
 def _dense_pairs(major_N: IntArray, minor_N: IntArray) -> IntArray:
-    """Number the distinct pairs 0, 1, … in sorted order. Both inputs are dense, so the product fits 64 bits.
+    """Number the distinct pairs 0, 1, … in sorted order. Both inputs are numbered without gaps, so 64 bits suffice.
 
     Each major key gets a range as wide as the spread of its minor keys. The texts of a task have adjacent numbers if
     its rows are adjacent, so the ranges are short and the pairs can be numbered without a sort.
@@ -251,10 +251,10 @@ class GroupedValues:
 
     Attributes:
         value_N: float64[N], step returns or episode returns.
-        magnitude_N: float64[N], the size of what was summed for each value, signs left out; None where that is the
-            value's own size. See `RELATIVE_TOLERANCE`.
-        share_N: float64[N], how much each value counts, with whole sums per group; None: 1 each. (The episode level
-            lets the steps of a trajectory share one count.)
+        magnitude_N: float64[N], sum of the magnitudes of the numbers that were added up to each value; None: the
+            magnitude of the value itself. See `RELATIVE_TOLERANCE`.
+        share_N: float64[N], weight of each value, with an integer sum per group; None: 1 each. (At the episode level
+            the steps of a trajectory can share a weight of 1.)
 
     Example: a return of 0.1 that was summed from 10.1 and -10 is `GroupedValues(np.array([0.1]), np.array([20.1]))`.
     """
@@ -274,10 +274,10 @@ class GroupStatistics:
     """Size, mean and spread of each group, and each member's deviation.
 
     Attributes:
-        count_G: float64[G], members of each group (episode level: trajectories, if those are what is counted).
+        count_G: float64[G], members of each group; trajectories where the episode level counts trajectories.
         mean_G: float64[G], units of the values.
         std_G: float64[G], units of the values.
-        deviation_N: float64[N], value - mean, 0 where it is rounding.
+        deviation_N: float64[N], value - mean, 0 where the difference is a rounding error.
 
     Example: values 1, 3 | 5 in two groups, ddof 0: count_G [2, 1], mean_G [2, 5], std_G [1, 0], deviation_N [-1, 1, 0].
     """
@@ -293,11 +293,11 @@ def group_statistics(compared: GroupedValues, groups: Runs, ddof: int) -> GroupS
 
         mean = sum share * value / n        std = sqrt(sum share * (value - mean)^2 / (n - ddof)), 0 where n <= ddof
 
-    n is the sum of the group's shares: its number of members, unless `compared` has other shares. Members are first
-    compared with one of them, so a group of equal values has deviation exactly 0 for any size.
+    n is the sum of the group's shares, which is its number of members if `share_N` is None. The group's first value is
+    subtracted from all before the mean is computed, so the deviations of equal values are exactly 0.
     """
     value_N, share_N = compared.value_N, compared.share_N
-    # Fresh memory costs more than the arithmetic here, so arrays are reused where they can be.
+    # Allocating arrays takes longer than the arithmetic here, so arrays are reused.
     if share_N is None:
         count_G = groups.size_G.astype(np.float64)
     else:
@@ -325,7 +325,7 @@ def _group_sums(value_N: FloatArray, groups: Runs, share_N: FloatArray | None) -
 
 
 def clear_rounding(deviation_N: FloatArray, summed_N: FloatArray, groups: Runs, scratch_N: FloatArray) -> None:
-    """Set deviations that are rounding to 0, in place: see `RELATIVE_TOLERANCE`. `scratch_N` is written to."""
+    """Set deviations that are rounding errors to 0, in place: see `RELATIVE_TOLERANCE`. `scratch_N` is overwritten."""
     suspect_N = np.abs(deviation_N, out=scratch_N) <= RELATIVE_TOLERANCE * max(summed_N.max(), -summed_N.min())
     if not deviation_N[suspect_N].any():  # almost always: then the largest magnitude of each group is not needed
         return

@@ -1,7 +1,7 @@
 """Keys for comparing observations and actions of any type.
 
-Two values have equal keys exactly if they have equal contents. A key never depends on an object's address, on the order
-of a mapping or set, or on how a value is printed.
+Two values have equal keys if and only if they have equal contents. A key never depends on an object's address or on the
+order of a mapping or set.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EXACT_IN_FLOAT64 = 2**53
 
 
 def comparison_key(value: Any) -> Hashable:
-    """A hashable value that is equal for equal contents.
+    """The key of a value: hashable, and equal for equal contents.
 
     Text, numbers and tuples of them are their own keys, and so is any hashable object whose class defines equality.
     Mappings, lists, sets, arrays, images, dataclasses and pydantic models become canonical JSON text.
@@ -37,7 +37,7 @@ def comparison_key(value: Any) -> Hashable:
         value: Text, numbers, containers, numpy or torch arrays, PIL images, dataclasses, pydantic models.
 
     Raises:
-        ValueError: The value, or one inside it, can be compared by identity only.
+        ValueError: The value, or a value inside it, can be compared by identity only.
 
     Example:
 
@@ -113,7 +113,7 @@ def _json_object(value: Any) -> Any:
 
 
 def _json_array(array: np.ndarray[Any, Any]) -> Any:
-    """Shape and digest of an array's numbers of any numeric type; other arrays by their elements."""
+    """Shape and digest of a numeric array, equal for equal numbers of any type; other arrays as nested lists."""
     if array.dtype.kind in "OSUMm":
         return _json_value(array.tolist())
     if array.dtype.kind not in "iu" or not array.size or np.abs(array.astype(np.float64)).max() < _EXACT_IN_FLOAT64:
@@ -122,7 +122,7 @@ def _json_array(array: np.ndarray[Any, Any]) -> Any:
 
 
 def _scalar(value: np.generic) -> Any:
-    """A numpy scalar as Python's; types that numpy does not know, such as bfloat16, as float."""
+    """A numpy scalar as a Python scalar; types that numpy does not define, such as bfloat16, as float."""
     plain = value.item()
     return float(plain) if isinstance(plain, np.generic) else plain
 

@@ -1,8 +1,7 @@
-"""The texts of a model: its input, which is one message or the turns of a conversation, and thoughts in its responses.
+"""The input of a model (one message or the turns of a conversation), and the thoughts in its responses.
 
-Thinking models write thoughts between tags before the answer, and thoughts are no part of it. Some chat templates write
-the opening tag, so that a response has only the closing one; a response that is cut at the token limit has only the
-opening one.
+Thinking models write thoughts between tags before the answer. If the chat template writes the opening tag, the response
+has only the closing tag; a response that is cut at the token limit has only the opening tag.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ class Message:
     """One turn of a conversation.
 
     Attributes:
-        role: whose turn it is.
-        text: everything that a model reads, the tools of `tools` included.
-        tools: the tools that the text begins with (`hgpo.tool_calls.describe`), as a JSON list; "" without tools.
+        role: who wrote the turn.
+        text: the whole text of the turn, including the description of the tools.
+        tools: the tools that `text` begins with (`hgpo.tool_calls.describe`), as a JSON list; "" without tools.
     """
 
     role: Literal["user", "assistant"]
@@ -30,7 +29,7 @@ class Message:
 
 
 Conversation = str | tuple[Message, ...]
-"""A prompt: the text of one user message, or turns that begin and end with the user's. Untrusted.
+"""A prompt: the text of one user message, or turns, of which the user wrote the first and the last. Untrusted.
 
 The policy adds the chat template and system messages.
 """
@@ -51,9 +50,10 @@ def as_text(prompt: Conversation) -> str:
 def thought_spans(text: str) -> list[tuple[int, int]]:
     """Start and end of each thought in `text`, tags included.
 
-    A thought ends at the closing tag that balances its opening tag, since thoughts quote tags; without one, at the
-    first closing tag; without any, at the end of the text. A closing tag without an opening one ends a thought that
-    began with the text, unless the text begins with an opening tag or the closing tag ends the text after a thought.
+    A thought ends at the closing tag that balances its opening tag, because thoughts quote tags. If there is none, it
+    ends at the next closing tag of that name, else at the end of the text. A closing tag without an opening tag ends a
+    thought that began in the prompt, except if the text begins with an opening tag, or if other tags precede the
+    closing tag and no text follows it.
 
     Example: `thought_spans("I look.</think> Action: look") == [(0, 15)]`.
     """
@@ -86,7 +86,7 @@ def _end_of_begun(text: str, tags: list[tuple[int, int, str, bool]]) -> int:
 
 
 def _closings(tags: list[tuple[int, int, str, bool]]) -> dict[int, int]:
-    """The end of the thought that each opening tag begins, by the tag's index; not for unclosed ones."""
+    """Index of an opening tag -> end of its thought; opening tags that are never closed are left out."""
     ends: dict[int, int] = {}
     open_tags: dict[str, list[int]] = {}
     for index, (_, end, name, closes) in enumerate(tags):
@@ -119,6 +119,6 @@ def closes_thought(text: str) -> bool:
 
 
 def opens_thought(prompt: str) -> bool:
-    """Whether a prompt ends within a thought, as chat templates of some thinking models make them."""
+    """Whether a prompt ends with an opening tag, which the chat templates of some thinking models write."""
     tags = list(_TAG.finditer(prompt))
     return bool(tags) and not (tags[-1][1] or tags[-1][3]) and not prompt[tags[-1].end() :].strip()

@@ -11,7 +11,7 @@ A `Registry` contains the parts of one kind. A name refers, in this order, to
 The last four work in any process. A registered part is found only after the module that registers it was imported: if a
 recipe names one part of that module by path, all of its parts are found (`import_named`).
 
-Importing a module runs its code, so a recipe's names need trust; `Registry.loaded` imports no code of other packages.
+Importing a module runs its code, so look up only names from a trusted source. `Registry.loaded` imports no such module.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from hgpo.utils.text import did_you_mean
 Part = TypeVar("Part")
 
 ADDRESSED = frozenset({"openenv"})
-"""Words that an address follows after a colon, instead of the attribute of a module."""
+"""Words before a colon that is followed by an address and not by an attribute of a module."""
 
 
 class Registry(Generic[Part]):
@@ -51,9 +51,9 @@ class Registry(Generic[Part]):
             kind: Name of the kind, for messages.
             group: The entry-point group in which packages list their parts.
             built_in: name -> "module:attribute" of the parts of this package, imported on first use.
-            addressed: word of `ADDRESSED` -> "module:attribute" of a function whose first argument is the address.
-            check: Returns the problem of a part that was named by path, as a message that follows its name
-                ("is no …"), or None if it may be used.
+            addressed: A word of `ADDRESSED` -> "module:attribute" of a function whose first argument is the address.
+            check: Returns what is wrong with a part that was named by path, as a message that follows the part's name
+                ("is no …"), or None if the part may be used.
         """
         self.kind, self.group = kind, group
         self._built_in = dict(built_in or {})
@@ -78,7 +78,7 @@ class Registry(Generic[Part]):
         return sorted({*self._parts, *self._built_in, *installed_parts(self.group).names})
 
     def check(self, name: object) -> None:
-        """Reject a name that `get` would reject; imports only the module that a path names.
+        """Check that a name exists, without importing parts of this package or of entry points.
 
         Raises:
             ValueError: As `get`.
@@ -96,7 +96,7 @@ class Registry(Generic[Part]):
         """The part called `name`.
 
         Raises:
-            ValueError: It does not exist; the message lists the known names, or the problem of a path.
+            ValueError: There is no such part, or it cannot be imported; the message has the known names or the reason.
         """
         if not isinstance(name, str):
             raise ValueError(f"unknown {self.kind} {name!r}; known: {', '.join(self.names())}")

@@ -27,8 +27,8 @@ def discounted_returns(batch: StepBatch, gamma: float) -> FloatArray:
 
         R_t = sum_{j=t}^{T-1} gamma^(j-t) r_j - penalty_t
 
-    The penalty comes after discounting, so it never reaches earlier steps (arXiv 2602.22817 §3 for R_t; the penalty is
-    the published recipe's). Steps followed by the same rewards have bit-identical returns, at any position.
+    The penalty, which is the published recipe's, does not affect earlier steps; arXiv 2602.22817 §3 has the sum. Steps
+    with the same penalty and the same rewards up to the end have bit-identical returns, wherever they are in the batch.
 
     Raises:
         ValueError: gamma outside [0, 1].
@@ -53,14 +53,14 @@ def unpenalised_returns(batch: StepBatch, gamma: float) -> FloatArray:
 def discounted_suffix_sums(reward_N: FloatArray, start_M1: IntArray, factor: float) -> FloatArray:
     """Return S_t = r_t + factor * S_{t+1} inside each of M consecutive segments, float64[N].
 
-    Computed by doubling: after round j an entry holds its next 2^j rewards, and the rewards 2^j further on are already
-    summed in the entry there. N log2(longest segment) operations and no Python loop over steps. The additions made for
-    an entry depend on the rewards from there to the end of its segment and on nothing else.
+    Computed by doubling: after round j an entry is the sum over its next 2^j rewards, and round j + 1 adds the entry
+    2^j places further on. This takes N log2(longest segment) operations and no Python loop over steps. The additions
+    for an entry depend only on the rewards from there to the end of its segment.
 
     Args:
         reward_N: the values to sum, segments one after the other.
         start_M1: segment m is `reward_N[start_M1[m]:start_M1[m + 1]]`.
-        factor: what one step of time multiplies by, in [0, 1].
+        factor: the discount per step, in [0, 1].
     """
     length_M = np.diff(start_M1)
     ends_N = np.repeat(start_M1[1:], length_M)
@@ -80,9 +80,9 @@ def discounted_errors(batch: StepBatch, gamma: float, error_lambda: float) -> Fl
 
         E_t = delta_t + gamma lambda E_{t+1},   delta_t = r_t + gamma V_{t+1} - V_t
 
-    V after a trajectory's last step is the batch's bootstrap there: 0 where the step ends the episode. Penalties are
-    left out. With lambda 1, E is the discounted return, a discounted bootstrap included, minus V. Source: arXiv
-    1506.02438, equation 16.
+    V after a trajectory's last step is `batch.bootstrap` of that step, which is 0 if the step ended the episode.
+    Penalties are left out. With lambda = 1, E_t is the discounted return plus the discounted bootstrap, minus V_t.
+    Source: arXiv 1506.02438, equation 16.
     """
     assert batch.value is not None, "`Estimator.needs` asks for it"
     value_N = batch.value[batch.order]
@@ -99,10 +99,10 @@ def discounted_errors(batch: StepBatch, gamma: float, error_lambda: float) -> Fl
 
 
 def discounted_magnitudes(batch: StepBatch, gamma: float, row_N: IntArray) -> FloatArray | None:
-    """What was summed for each return, signs left out: sum_{j>=t} gamma^(j-t) |r_j| + |penalty_t|, float64[N].
+    """Magnitude of a return's terms: sum_{j>=t} gamma^(j-t) |r_j| + |penalty_t|, float64[N], for the rows `row_N`.
 
-    The rounding of a return is a share of this and not of the return, which rewards of both signs may bring close to 0.
-    None where no signs differ: then it is the return's own magnitude. `row_N` are the rows in the order wanted.
+    The rounding error of a return is proportional to this sum and not to the return, which terms of both signs can
+    bring close to 0. None if all terms have one sign: the sum is then the magnitude of the return.
     """
     if not _signs_differ(batch):
         return None
@@ -122,7 +122,7 @@ def episode_returns(batch: StepBatch) -> FloatArray:
 
 
 def episode_magnitudes(batch: StepBatch, row_N: IntArray) -> FloatArray | None:
-    """What was summed for each score, signs left out, float64[N]; see `discounted_magnitudes`."""
+    """Sum of the magnitudes of an `episode_returns` entry's terms, float64[N], as in `discounted_magnitudes`."""
     if not _signs_differ(batch):
         return None
     magnitude_N: FloatArray = total_magnitudes(batch)[batch.trajectory] + np.abs(batch.penalty)
@@ -142,7 +142,7 @@ def total_magnitudes(batch: StepBatch) -> FloatArray:
 
 
 def largest_magnitudes(batch: StepBatch) -> FloatArray:
-    """The most that one trajectory of the step's task adds up, signs left out, float64[N]: the scale of rounding."""
+    """Largest `total_magnitudes` of a trajectory of each step's task, float64[N]: the scale of rounding errors."""
     largest_G = np.zeros(int(batch.group.max()) + 1)
     np.maximum.at(largest_G, batch.trajectory_group, total_magnitudes(batch))
     return largest_G[batch.group]

@@ -26,8 +26,9 @@ class StepBatch:
     A *step* is one turn of an agent: observation, response, action, reward. A *trajectory* is the record of one
     episode; a *group* contains the trajectories that started from the same initial state (one task of the update).
 
-    Keys are interned: equal values have equal integers, numbered from 0 by first appearance, and
-    `labels[column][integer]` is the value itself. `observation` and `next_observation` share one numbering.
+    `from_columns` describes the columns. Keys are interned: equal values have equal integers, numbered from 0 by first
+    appearance, and `labels[column][integer]` is the value itself. `observation` and `next_observation` share one
+    numbering, stored in `labels["observation"]`.
 
     Attributes:
         group, trajectory, observation: int64[N].
@@ -109,8 +110,8 @@ class StepBatch:
             group: The task within which trajectories are compared, any hashable.
             trajectory: Any hashable, unique in the batch: an id that occurs in two groups is an error, because two
                 trajectories would become one.
-            step: Time index; a trajectory's steps must be exactly 0 to T-1. They start at 0 because a step's history,
-                and with it every level above 0, is counted from the start of the trajectory.
+            step: Time index; a trajectory's steps must be exactly 0 to T-1, because a step's history, on which every
+                level above 0 depends, begins at the start of the trajectory.
             observation: The environment's observation (no memory, no template), any hashable.
             reward: The environment's reward of this step, units of the task.
             action: Any hashable, None for a step without an action (equal to another None); needed by
@@ -127,9 +128,8 @@ class StepBatch:
             truncated: True on the last step of a trajectory that a time limit cut, False elsewhere.
 
         Raises:
-            ValueError: Names the column and the row: an empty batch, unequal lengths, an unhashable key or one that
-                holds NaN, a missing (None) group, trajectory or observation, a masked value, a number that is not
-                finite, a duplicate, missing, negative or fractional step, a trajectory in two groups.
+            ValueError: The batch is empty, columns have unequal lengths, a value does not meet its description or is
+                masked or not finite, or a key is unhashable or contains NaN. The message names the column and the row.
         """
         given = {
             "group": group, "trajectory": trajectory, "step": step, "observation": observation, "reward": reward,
@@ -185,7 +185,7 @@ class StepBatch:
 
 
 def _bootstrap(raw: Any, order_N: IntArray, start_M1: IntArray) -> FloatArray:
-    """The column, which may be other than 0 on the last step of a trajectory only."""
+    """The column, float64[N]; all steps but the last of a trajectory must have 0."""
     if raw is None:
         return np.zeros(len(order_N))
     value_N = columns.reals("bootstrap", raw)
@@ -193,12 +193,12 @@ def _bootstrap(raw: Any, order_N: IntArray, start_M1: IntArray) -> FloatArray:
     inner_N[order_N[start_M1[1:] - 1]] = False
     if inner_N.any():
         row = int(np.argmax(inner_N))
-        columns.fail("bootstrap", row, f"belongs to the last step of a trajectory, got {value_N[row]} before it")
+        columns.fail("bootstrap", row, f"must be 0 before the last step of a trajectory, got {value_N[row]}")
     return value_N
 
 
 def _log_prob(raw: Any) -> FloatArray:
-    """The column; sums of float32 logarithms may exceed 0 by rounding."""
+    """The column with values up to 0.001 set to 0: sums of float32 logarithms may exceed 0 by rounding."""
     value_N = columns.reals("response_log_prob", raw)
     if (value_N > _LOG_PROB_ROUNDING).any():
         row = int(np.argmax(value_N))

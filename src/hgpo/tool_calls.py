@@ -3,7 +3,7 @@
 An environment with tools lists them in `info["tools"]`, each with `name`, `description` and `parameters` (a JSON
 schema). Its actions are `{"tool": NAME, "arguments": {…}}`. Models write
 `<tool_call>{"name": NAME, "arguments": {…}}</tool_call>`, the form that the chat templates of Hermes and Qwen models
-teach; the JSON is the same but for the key of the name.
+describe. The two JSON objects differ only in the key of the tool's name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 
 
 class ToolCallError(ValueError):
-    """A text is no valid tool call; the message is a reason in a few words."""
+    """A text is not a valid tool call; the message is a reason in a few words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def parse_action(action: str) -> ToolCall:
     """The call in an environment's action.
 
     Raises:
-        ToolCallError: it is anything but an object with exactly `tool` and `arguments`.
+        ToolCallError: the action is not a JSON object with exactly the keys `tool` (text) and `arguments` (object).
 
     Example: `parse_action('{"tool": "look", "arguments": {}}') == ToolCall("look", {})`.
     """
@@ -75,10 +75,10 @@ def parse_tagged_call(response: str) -> tuple[str, ToolCall]:
 
 
 def parse_object(text: str) -> dict[str, Any]:
-    """A JSON object that is the whole of an untrusted text.
+    """The JSON object in an untrusted text that contains nothing else.
 
     Raises:
-        ToolCallError: it is none, or has a repeated key, NaN, an infinite number or a lone surrogate, or is too long.
+        ToolCallError: the text is not one JSON object, is too long, or has a repeated key, NaN, Infinity or surrogate.
     """
     value, end = _decode(text)
     if text[end:].strip():
@@ -87,7 +87,7 @@ def parse_object(text: str) -> dict[str, Any]:
 
 
 def describe(tools: Sequence[Mapping[str, Any]]) -> str:
-    """The tools as a text for prompts, a JSON object a line, and the form of a call."""
+    """The tools as a text for prompts: one line of JSON per tool, then the form of a call."""
     lines = "\n".join(json.dumps({"type": "function", "function": dict(tool)}, ensure_ascii=False) for tool in tools)
     form = f'{_OPEN}\n{{"name": NAME, "arguments": {{…}}}}\n{_CLOSE}'
     return f"<tools>\n{lines}\n</tools>\n\nTo call one of these tools, end your answer with a JSON object:\n{form}"
@@ -104,7 +104,7 @@ def of_response(text: str) -> str:
 
 
 def signatures(tools: Sequence[Mapping[str, Any]]) -> str:
-    """The tools in short, a line each. Example line: `look(place): Look at a place.`."""
+    """One line of text per tool. Example line: `look(place): Look at a place.`."""
     return "\n".join(
         f"{tool['name']}({', '.join(tool.get('parameters', {}).get('properties', {}))}): {tool.get('description', '')}"
         for tool in tools

@@ -41,5 +41,5 @@ def test_a_model_that_is_not_there_is_said_before_games_are_made(
         "eval": ["eval", "./none", "--env", "corridor:CorridorSuite", "-o", str(tmp_path / "none.json")],
     }[verb]
     assert main(words) == 2
-    assert "policy.model: no such model: ./none is no folder or .gguf file" in capsys.readouterr().err
+    assert "policy.model: no such model: ./none is not a folder or .gguf file" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

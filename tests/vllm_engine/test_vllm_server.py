@@ -159,7 +159,7 @@ def test_a_run_that_was_killed_goes_on_with_the_same_server(served: Served, tmp_
 
 
 def test_what_it_cannot_hold_is_refused_before_anything_is_played(served: Served, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be handed whole weights"):
+    with pytest.raises(ConfigError, match="cannot receive whole weights"):
         train(served.config(tmp_path, "policy.lora.rank=0"), quiet())
     assert not list(tmp_path.iterdir())
     with pytest.raises(ServerRefused, match=r"policy\.lora\.rank"):

@@ -1,8 +1,7 @@
 """Advantage estimators by name: `compute_advantages` runs one, `register` adds one.
 
-An estimator is a function (batch, gamma, options) -> `Advantages`, a dataclass of its options, and the facts that
-others ask for before it has run: what it is called, which columns it needs, what its levels compare. Its file has all
-of them, see `Estimator`.
+An `Estimator` is a function (batch, gamma, options) -> `Advantages` with a dataclass of its options and with the facts
+that are needed before it runs: its label, the columns that it needs, the names of its levels.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def register(
         name: the name for `compute_advantages`.
         compute: (batch, gamma, options) -> `Advantages`.
         options: a dataclass whose fields are the options.
-        **facts: what else there is to know, see the attributes of `Estimator`: `label`, `needs`, `levels`, ….
+        **facts: further attributes of `Estimator`, such as `label`, `needs`, `levels`.
 
     Raises:
         ValueError: the name is taken, or `options` is not a dataclass.
@@ -71,7 +70,7 @@ def get(name: str) -> Estimator:
 
 
 def parse_options(estimator: str, **options: Any) -> Any:
-    """Check the options of an estimator without running it; cheap, so configuration errors can surface early.
+    """Check the options of an estimator without running it, and return an instance of its options class.
 
     Raises:
         ValueError: an unknown estimator, an unknown option (the message lists the valid ones) or a value out of range.
@@ -86,13 +85,13 @@ def compute_advantages(batch: StepBatch, estimator: str = "hgpo", gamma: float =
         batch: the steps, N of them.
         estimator: a registered name, see `names`.
         gamma: discount per step of time, 0 to 1.
-        **options: the estimator's own, see its options class; "hgpo" also takes preset="paper" | "verl-agent".
+        **options: fields of the estimator's options class; "hgpo" also takes preset="paper" | "verl-agent".
 
     Returns:
-        `.values` float64[N] and `.returns` float64[N] in the batch's row order; `.levels` where there are step groups.
+        `.values` float64[N] and `.returns` float64[N] in the batch's row order; `.levels`, empty without step groups.
 
     Raises:
-        ValueError: an unknown estimator or option, a value out of range, or a column that is needed and missing.
+        ValueError: an unknown estimator or option, a value out of range, or a missing column that the estimator needs.
         TypeError: `batch` is not a `StepBatch`.
     """
     entry = get(estimator)

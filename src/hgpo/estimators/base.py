@@ -1,4 +1,4 @@
-"""What an estimator is (`Estimator`), what it returns (`Advantages`, `Level`), and checks of its options.
+"""The types of an estimator (`Estimator`) and of its result (`Advantages`, `Level`), and checks of options.
 
 A level records for every step whether it was used, or the reason why not (`Unused`).
 
@@ -27,9 +27,9 @@ class Unused(IntEnum):
     Attributes:
         NO: the level was used.
         NO_CONTEXT: the step has no group at this level: fewer than k steps came before it (early="drop").
-        ALONE: it is the only member of its group.
-        DROPPED: the group has others, but the estimator left it out: its advantage is 0 (missing="drop_zero").
-        ONLY_TRAJECTORY: episode level: there is no other trajectory of its task.
+        ALONE: the step is the only member of its group.
+        DROPPED: the group has other members, but the step's advantage at this level is 0 (missing="drop_zero").
+        ONLY_TRAJECTORY: at the episode level, the step's trajectory is the only one of its task.
     """
 
     NO = 0
@@ -40,7 +40,7 @@ class Unused(IntEnum):
 
     @property
     def text(self) -> str:
-        """The reason in words."""
+        """The reason as a phrase."""
         return _UNUSED_TEXT[self]
 
 
@@ -64,16 +64,15 @@ class Level:
         k: number of the level, its index in `Advantages.levels`; None for the episode level, whose groups are tasks.
         row_N: int64[N], the batch row of each entry in group order.
         starts_N: bool[N], True where a group begins.
-        compared: what is compared inside the groups.
-        ddof: of `std`, 0 population or 1 unbiased.
+        compared: the values that are compared inside the groups.
+        ddof: 0 if `std` is the population standard deviation, 1 if it is the unbiased one.
         advantage_N: float64[N], the advantage inside the group.
-        weight_N: float64[N], what it is multiplied by, or one number for all steps.
+        weight_N: float64[N], the factor of `advantage_N` in the sum, or one number for all steps.
         used_N: bool[N], whether the level was used for the step.
         present_N: bool[N], False where the step has no group at this level (None: every step has one).
         batch_trajectory: int64[N], the batch's trajectory column, in row order, which `trajectories` needs (None: not
             available).
-        name: what the members of a group have in common, such as "same state"; for step levels `compute_advantages`
-            takes it from `Estimator.levels`.
+        name: what the members of a group have in common, such as "same state"; `Estimator.run` sets it for step levels.
 
     Example: two steps of one trajectory share a context with returns 1 and 3, a third step is alone with return 5
     (ddof 0): group [0, 0, 1], size [2, 2, 1], trajectories [1, 1, 1], mean [2, 2, 5], std [1, 1, 0],
@@ -99,15 +98,15 @@ class Level:
 
     @property
     def size(self) -> IntArray:
-        """Number of steps in the group, int64[N]; 0 where there is none."""
+        """Number of steps in the group, int64[N]; 0 where the step has no group."""
         runs = self.runs()
         return self._to_rows(runs.size_G[runs.run_N], absent=0)
 
     @property
     def trajectories(self) -> IntArray:
-        """Number of different trajectories in the group, int64[N]; 0 where there is none.
+        """Number of different trajectories in the group, int64[N]; 0 where the step has no group.
 
-        Less than `size` where a trajectory visited the group more than once.
+        It is less than `size` if a trajectory has several steps in the group.
 
         Raises:
             ValueError: the level was built without `batch_trajectory`.
@@ -127,19 +126,19 @@ class Level:
 
     @property
     def advantage(self) -> FloatArray:
-        """Advantage inside the group, float64[N]; 0 where there is no group or no other member."""
+        """Advantage inside the group, float64[N]; 0 without group or other members, except with baseline="critic"."""
         return self._to_rows(self.advantage_N)
 
     @property
     def weight(self) -> FloatArray:
-        """Weight the advantage was multiplied by, float64[N]."""
+        """Factor of the level's advantage in the final advantage, float64[N]."""
         if isinstance(self.weight_N, float):
             return np.full(len(self.row_N), self.weight_N)
         return self._to_rows(self.weight_N)
 
     @property
     def used(self) -> BoolArray:
-        """Whether the level was used for the step, bool[N]: it has a group with other members, and was not dropped."""
+        """Whether the level was used for the step, bool[N]; `unused` has the reasons why not."""
         return self._to_rows(self.used_N)
 
     @property
@@ -165,7 +164,7 @@ class Level:
         return replace(self, weight_N=weight_N, used_N=self.used_N if used_N is None else used_N)
 
     def runs(self) -> Runs:
-        """The groups as runs of neighbours in group order (where `present_N` is False, of steps without a group)."""
+        """The groups as runs of neighbours in group order; where `present_N` is False, the run is not a group."""
         return Runs.from_starts(self.starts_N)
 
     def _trajectories_G(self, runs: Runs) -> IntArray:
@@ -190,9 +189,10 @@ class Advantages:
     Attributes:
         values: float64[N] in the batch's row order. Units of the return for "mean_norm", else standard deviations.
         returns: float64[N], discounted step returns minus penalties.
-        levels: the step groups, `levels[k].k == k`, empty for an estimator without. `levels[k].name` names what the
-            members of a group share: contexts of length k for HGPO, the whole task in G2PO's second level.
-        episode: the episode level where the estimator has one.
+        levels: the levels of step groups, `levels[k].k == k`; empty for an estimator without step groups.
+            `levels[k].name` says what the members of a group share: contexts of length k for HGPO, the task in level 1
+            of G2PO.
+        episode: the episode level; None for an estimator without one.
 
     Example: `compute_advantages(batch, history_length=1).levels[1].size` is the size of each step's level-1 group.
     """
@@ -204,7 +204,7 @@ class Advantages:
 
     @classmethod
     def of(cls, returns: FloatArray, terms: Iterable[Level]) -> Advantages:
-        """Advantages whose values are the sum of weight * advantage over terms that share one group order.
+        """Build advantages whose values are the sum of weight * advantage over `terms`, all in one group order.
 
         Args:
             returns: float64[N] in the batch's row order.
@@ -223,7 +223,7 @@ class Advantages:
 
 
 def distinct_per_run(key_N: IntArray, runs: Runs) -> IntArray:
-    """Number of different keys in each run, int64[G]; keys are integers from 0. One sort, whatever the runs."""
+    """Number of different keys in each run, int64[G]; keys are integers from 0."""
     pair_N = runs.run_N * (int(key_N.max()) + 1) + key_N
     pair_N.sort(kind="stable")  # the fastest here: group order is nearly sorted by trajectory already
     return np.bincount(runs.run_N, weights=changes(pair_N)).astype(np.int64)
@@ -237,14 +237,14 @@ def to_rows(column_N: NDArray[Any], row_N: IntArray) -> NDArray[Any]:
 
 
 def _weighted_sum(terms: tuple[Level, ...]) -> FloatArray:
-    total_N = np.zeros(len(terms[0].row_N))  # starts from +0.0, so a sum of nothing is never -0.0
+    total_N = np.zeros(len(terms[0].row_N))  # starts at +0.0, so that the sum of terms -0.0 is +0.0
     for term in terms:
         total_N += term.weight_N * term.advantage_N
     return to_rows(total_N, terms[0].row_N)
 
 
 LONGEST_HISTORY = 1_000
-"""More steps than any agent remembers; each adds one column to sort the batch by."""
+"""Largest `history_length`, more than any agent remembers. Each step of history adds one column to the sort."""
 
 
 def check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
@@ -257,7 +257,7 @@ def check_number(option: str, value: object, *, finite: bool = True) -> float:
     """Return the option as a float.
 
     Raises:
-        ValueError: it is not a number of at least 0 (or not finite where `finite` is asked for).
+        ValueError: it is not a number of at least 0, or it is infinite and `finite` is True.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise ValueError(f"{option} must be a number, got {value!r}")
@@ -300,15 +300,15 @@ class Estimator:
     Attributes:
         name: its name in settings and on the command line.
         compute: (batch, gamma, options) -> `Advantages`.
-        options: dataclass of the options; its defaults are the estimator's.
+        options: dataclass whose fields are the options, with their defaults.
         label: its name in tables and figures; default: `name`.
         needs: options -> the columns of `StepBatch` it requires, beyond the five that every batch has.
-        levels: options -> what the steps of a group have in common, one text for each of `Advantages.levels`. An
-            estimator that returns none has no step groups.
+        levels: options -> what the steps of a group have in common, one text for each of `Advantages.levels`; () for an
+            estimator without step groups.
         untrainable: why no policy can be trained with it, as a phrase after its name ("needs …"); empty: trainable.
-        make_options: builds the options from keywords, where `options` itself does not (presets).
+        make_options: builds the options from keywords instead of `options`, for example from a preset.
         extra_keywords: keywords of `make_options` in addition to the fields of `options`.
-        follows_memory: whether `history_length` defaults to the agent's memory in a recipe.
+        follows_memory: whether a recipe without `history_length` takes `agent.history_length`.
         keywords: all option names; computed.
 
     Raises:
@@ -357,14 +357,14 @@ class Estimator:
             )
         try:
             return (self.make_options or self.options)(**options)
-        except TypeError as error:  # of a dataclass: an option without a default is missing
+        except TypeError as error:  # an option without a default is missing
             raise ValueError(f"options of estimator {self.name!r}: {error}") from error
 
     def run(self, batch: StepBatch, gamma: float, options: Any) -> Advantages:
         """Check the required columns, compute, and name the levels.
 
         Raises:
-            ValueError: a required column is missing, or the number of levels differs from that of `levels`.
+            ValueError: a required column is missing, or `levels` does not name as many levels as `compute` returned.
         """
         for column in self.needs(options):
             if getattr(batch, column) is None:
@@ -374,14 +374,14 @@ class Estimator:
             return advantages
         if len(names) != len(advantages.levels):
             raise ValueError(
-                f"estimator {self.name!r} returned {len(advantages.levels)} levels and names {len(names)}: "
-                f"{', '.join(names)}"
+                f"estimator {self.name!r} returned {len(advantages.levels)} levels, but its `levels` names "
+                f"{len(names)}: {', '.join(names)}"
             )
         levels = zip(advantages.levels, names, strict=True)
         return dataclasses.replace(advantages, levels=tuple(dataclasses.replace(a, name=n) for a, n in levels))
 
     def _asked(self, options: Any) -> str:
-        """The estimator in words, with the options that are not its defaults."""
+        """The estimator's name with the options that differ from their defaults, for messages."""
         given = [(field.name, getattr(options, field.name), field.default) for field in dataclasses.fields(options)]
         changed = [f"{name}={value!r}" for name, value, default in given if value != default]
         return f"estimator {self.name!r}" + (f" with {', '.join(changed)}" if changed else "")

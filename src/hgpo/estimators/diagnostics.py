@@ -1,7 +1,7 @@
 """Diagnostics of step groups: sizes, return variance explained, prompts, and one summary per level.
 
-Shapes: N steps, P steps with a group at the level (in group order), G groups, J tasks, I levels. What each figure
-means: docs/inspect.md.
+Shapes: N steps, P steps with a group at the level (in group order), V visits, G groups, J tasks, I levels or
+trajectories. docs/inspect.md explains each figure.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from hgpo.steps import StepBatch
 
 @dataclass(frozen=True, slots=True)
 class SizeBin:
-    """Groups of so many members (from a power of two up to the next), and the steps in them.
+    """One bin of a histogram of group sizes: sizes from a power of two to below the next one.
 
     Attributes:
-        lowest: fewest members.
-        highest: most members.
-        groups: how many groups.
-        steps: how many steps in them.
+        lowest: smallest size of the bin.
+        highest: largest size of the bin.
+        groups: number of groups with such a size.
+        steps: number of steps in these groups.
     """
 
     lowest: int
@@ -37,16 +37,16 @@ class SizeBin:
 def variance_explained(
     return_P: FloatArray, trajectory_P: IntArray, task_P: IntArray, groups: Runs
 ) -> tuple[float | None, float | None]:
-    """Return 1 - W / T and 1 - W / E[W], see `LevelSummary`; None where the divisor is 0.
+    """Return 1 - W / T and 1 - W / E[W], which `LevelSummary` defines; None where the divisor is 0.
 
-    A trajectory counts once per group, with the mean of its returns there: visits of one trajectory share its outcome
-    and are not independent.
+    A trajectory counts once per group, with the mean of its returns there: its steps in a group share the trajectory's
+    outcome and are not independent.
 
     Args:
-        return_P: returns, the members of a group being neighbours.
-        trajectory_P: number of each one's trajectory.
-        task_P: number of each one's task; a group lies inside one task.
-        groups: the groups.
+        return_P: returns in group order: the members of a group are neighbours.
+        trajectory_P: number of each step's trajectory.
+        task_P: number of each step's task; a group lies inside one task.
+        groups: the groups as runs of these steps.
 
     Example: four trajectories with returns 0, 1 | 2, 3 in two groups of one task: T = 5, W = 1, and E[W] = 2 * 5 / 3
     (two groups of two; the variance between trajectories is 5 / 3), so (0.8, 0.7).
@@ -70,9 +70,9 @@ def variance_explained(
 
 
 def _visits(run_P: IntArray, trajectory_P: IntArray) -> tuple[IntArray, IntArray]:
-    """The visit of each entry, int64[P], and a member of each visit, ascending by run, int64[V].
+    """Number of each entry's visit, int64[P], and index of one entry of each visit, sorted by run, int64[V].
 
-    A visit is all entries of one trajectory in one run.
+    A visit consists of all entries of one trajectory in one run.
     """
     key_P = run_P * (int(trajectory_P.max()) + 1) + trajectory_P
     order_P = np.argsort(key_P, kind="stable")
@@ -82,12 +82,12 @@ def _visits(run_P: IntArray, trajectory_P: IntArray) -> tuple[IntArray, IntArray
 
 
 def _variance_between(value_V: FloatArray, trajectory_V: IntArray, task_V: IntArray) -> FloatArray:
-    """Half the mean squared difference between values of two trajectories of a task, float64[J]; 0 if it has one.
-
-    Each trajectory is equally likely, and so is each of its values. If every trajectory has one value, this is the
-    unbiased variance.
+    """Half the mean squared difference between values of two trajectories of a task, float64[J]; 0 for one trajectory.
 
         S^2 = mean_i E[x_i^2] - sum_{i != j} E[x_i] E[x_j] / (n (n - 1))
+
+    E is the mean over the values x_i of trajectory i, n the number of trajectories. If every trajectory has one value,
+    S^2 is the unbiased variance.
     """
     of_V, first_I = _visits(task_V, trajectory_V)  # I trajectories
     count_I, task_I = np.bincount(of_V), task_V[first_I]
@@ -101,9 +101,9 @@ def _variance_between(value_V: FloatArray, trajectory_V: IntArray, task_V: IntAr
 
 
 def prompts_differ(prompt_P: IntArray, groups: Runs) -> tuple[float | None, float | None]:
-    """Share of groups of two or more members with different prompts, by groups and by steps; None without such groups.
+    """Of the groups with two or more members: the share of groups, and of steps, with unequal prompts; None: no groups.
 
-    Example: prompts 0, 0 | 0, 1, 1 | 2 in three groups give (1 / 2, 3 / 5).
+    Example: prompts 0, 0 | 0, 1, 1 | 2: one of two groups, with three of five steps, so (1 / 2, 3 / 5).
     """
     size_G = groups.size_G
     shared_G = size_G > 1
@@ -116,9 +116,9 @@ def prompts_differ(prompt_P: IntArray, groups: Runs) -> tuple[float | None, floa
 
 
 def sizes_seen(size_G: IntArray, percents: tuple[int, ...]) -> list[int]:
-    """Return, per percentage, the smallest group size that at least so many percent of the steps do not exceed.
+    """For each percentage p, the smallest s such that at least p % of the steps are in groups of at most s members.
 
-    Example: groups of 1, 1 and 4 members: a sixth of the steps each in the first two, so 10 % see 1 and 50 % see 4.
+    Example: groups of 1, 1 and 4 members: two of six steps are in groups of one, so 10 % gives 1 and 50 % gives 4.
     """
     size_G = np.sort(size_G)
     steps_G = np.cumsum(size_G)
@@ -165,12 +165,12 @@ class LevelSummary:
         size_max: the largest size.
         size_histogram: the groups by size, bins 1, 2-3, 4-7, 8-15, … up to the largest.
         variance_explained: raw share, 1 - W / T. A trajectory has one value in a group, the mean of its returns there.
-            T: squared deviations of these values from the mean of their task; W: from the mean of their group. Groups
-            with one trajectory explain everything.
+            T: sum of squared deviations of these values from the mean of their task; W: from the mean of their group.
+            It is 1 if every group has one trajectory.
         variance_explained_adjusted: 1 - W / E[W], where E[W] = sum over tasks of S_j^2 (v_j - g_j): v_j values in g_j
-            groups, and S_j^2 half the mean squared difference between values of two trajectories. 0: trajectories in
-            a group are no more alike than those of the task, negative: less; 1: equal values in every group. If each
-            trajectory has one return, E[W] is the mean of W over all ways to exchange the trajectories' returns.
+            groups, and S_j^2 half the mean squared difference between values of two trajectories. 0: trajectories of
+            a group are as alike as any of the task; below 0: less alike; 1: equal values in every group. If each
+            trajectory has one return, E[W] is the mean of W over all permutations of the task's returns.
         prompts_differ_groups: share of the groups of two or more members in which not all prompts are equal.
         prompts_differ_steps: share of the steps in such groups among the steps in groups of two or more.
     """
@@ -201,22 +201,22 @@ class LevelSummary:
 
     @property
     def label(self) -> str:
-        """ "episode" or the number of the level: what columns, keys and charts call it."""
+        """The level's name in columns, keys and charts: "episode", or the number of the level."""
         return "episode" if self.k is None else str(self.k)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSummary:
-    """The advantages of a batch in figures.
+    """Statistics of a batch's advantages.
 
     Attributes:
-        steps: how many there are.
-        trajectories: how many there are.
-        tasks: how many there are.
-        advantage_mean: of the final advantages.
-        advantage_deviation: their standard deviation.
-        advantage_min: the least of them.
-        advantage_max: the largest of them.
+        steps: number of steps.
+        trajectories: number of trajectories.
+        tasks: number of tasks.
+        advantage_mean: mean of the final advantages.
+        advantage_deviation: standard deviation of the final advantages.
+        advantage_min: smallest final advantage.
+        advantage_max: largest final advantage.
         advantage_zero_share: share of steps whose final advantage is exactly 0.
         levels: one summary per level, `levels[k].k == k`; empty for an estimator without step groups.
         episode: the episode level, where the estimator has one.
@@ -243,7 +243,7 @@ class BatchSummary:
         return asdict(self)
 
     def flat(self) -> dict[str, float]:
-        """The figures that are followed over updates (docs/reference/metrics.md), one key each: `group_size_0`, ….
+        """The figures that are logged at every update (docs/reference/metrics.md), one key each: `group_size_0`, ….
 
         A figure that is None has no key; the episode level's keys end in `_episode`.
         """
@@ -293,11 +293,11 @@ LEVEL_HEADINGS = {
     "prompts_differ_steps": "prompts differ",
     "mean_weight": "mean weight",
 }
-"""Figures of `LevelSummary` in tables -> their heading, the same in `hgpo advantages`, `hgpo inspect` and its page."""
+"""Field of `LevelSummary` -> its heading in the tables of `hgpo advantages`, `hgpo inspect` and its page."""
 SHARES = frozenset(
     name for name in LEVEL_HEADINGS if name.startswith(("variance", "sign", "prompts")) or name.endswith("_share")
 )
-"""Those that are shown in percent."""
+"""Keys of `LEVEL_HEADINGS` whose figures are shown in percent."""
 
 
 def summarise_levels(batch: StepBatch, advantages: Advantages) -> BatchSummary:
@@ -353,7 +353,7 @@ def summarise_levels(batch: StepBatch, advantages: Advantages) -> BatchSummary:
 
 
 def _level_summary(batch: StepBatch, return_N: FloatArray, level: Level) -> LevelSummary:
-    """All figures but the agreement of signs, which two levels have together."""
+    """All figures except the agreement of signs, which needs two levels."""
     unused = np.bincount(level.unused, minlength=len(Unused)) / len(batch)
     summary = LevelSummary(
         k=level.k,

@@ -1,7 +1,7 @@
 """Dr. GRPO: GRPO without the division by the standard deviation, which favours tasks whose scores are close together.
 
-Shapes: N steps. Source: arXiv 2503.20783. Its second change, dropping the response-length normalisation, is a matter of
-the loss and not of the advantage.
+Shapes: N steps. Source: arXiv 2503.20783. The paper's second change, no normalisation by the response length, concerns
+the loss and not the advantage.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class DrGrpoOptions:
     """Options of Dr. GRPO.
 
     Attributes:
-        count: "trajectory" counts each trajectory of a task once, "step" once per step.
+        count: the mean of a task is over its trajectories ("trajectory") or over its steps ("step").
     """
 
     count: str = "trajectory"
@@ -29,9 +29,9 @@ class DrGrpoOptions:
 
 
 def dr_grpo(batch: StepBatch, gamma: float, options: DrGrpoOptions) -> Advantages:
-    """A = S - mean of the task, float64[N], S the undiscounted sum of rewards; see `episode_level`.
+    """A = S - mean of S over the task, float64[N]; see `episode_level`.
 
-    gamma only enters `.returns`.
+    S is the undiscounted sum of the trajectory's rewards minus the step's own penalty. gamma affects only `.returns`.
     """
     return episode_advantages(batch, gamma, Normalisation("mean_norm"), options.count)
 

@@ -1,4 +1,4 @@
-"""G2PO: episode advantage plus two advantages of the node a step led to, within its node and over the whole task.
+"""G2PO: episode advantage plus two advantages of a step's next node, over the steps of one node and over the task.
 
 Shapes: N steps, V nodes of the transition graph, G tasks. Source: arXiv 2606.22995 and its published code.
 """
@@ -23,7 +23,7 @@ class G2poOptions:
     """Options of G2PO; the defaults are the published ones.
 
     Attributes:
-        mode: "mean_std_norm" divides each term by its unbiased std + 1e-6, "mean_norm" none.
+        mode: "mean_std_norm" divides each term by its unbiased std + 1e-6, "mean_norm" does not.
         step_advantage_w: weight of the two step terms (the paper's omega), at least 0.
     """
 
@@ -39,7 +39,7 @@ class G2poOptions:
 def g2po(batch: StepBatch, gamma: float, options: G2poOptions) -> Advantages:
     """A = A_episode + step_advantage_w * (A_node + A_edge), for each step.
 
-        A_episode: x = sum of the trajectory's rewards, compared over the steps of the task (see `episode_level`)
+        A_episode: x = sum of the trajectory's rewards - penalty, compared over the steps of the task (`episode_level`)
         A_node:    x = V(next node) - penalty, compared over the steps taken in the same node; 0 for a single step
         A_edge:    x = V(next node) - V(current node), compared over all steps of the task
 
@@ -67,10 +67,10 @@ def node_values(batch: StepBatch, graph: TransitionGraph, gamma: float) -> Float
 
         V(node) = mean over the visits to the node of gamma^(T - t) * R
 
-    R is the undiscounted sum of the trajectory's rewards, T its number of steps. A step taken in the node is a visit at
-    its own time t = 0..T-1. An arrival that is not the place of the trajectory's next step is a visit too, at the time
-    it led to: the end of a trajectory is one at t = T, so the value of an end is R itself. A node whose visits are all
-    equal has exactly their value.
+    R is the undiscounted sum of the trajectory's rewards, T its number of steps. A step visits its source node at the
+    step's time t = 0..T-1. It also visits its target node, at time t + 1, unless the trajectory's next step is taken
+    there: an end node is visited at t = T, so its value is R. If all visits have equal scores, the value equals them
+    exactly.
     """
     length_M = np.diff(batch.trajectory_start)
     score_N = np.repeat(total_rewards(batch), length_M)
@@ -88,10 +88,10 @@ def node_values(batch: StepBatch, graph: TransitionGraph, gamma: float) -> Float
 
 
 def value_gains(graph: TransitionGraph, value_V: FloatArray, summed_N: FloatArray) -> FloatArray:
-    """V(next) - V(here) of every step, float64[N] in the batch's row order; 0 where it is rounding.
+    """V(next node) - V(current node) of every step, float64[N] in row order; 0 where it is a rounding error.
 
-    Two values that are equal on paper are sums of different numbers, so their difference is judged by the size of what
-    was summed, `summed_N`, and not by its own.
+    Mathematically equal values can be sums of different numbers, so a difference is compared with `summed_N`, the
+    magnitude of the sums.
     """
     gain_N = value_V[graph.target_N] - value_V[graph.source_N]
     gain_N[np.abs(gain_N) <= RELATIVE_TOLERANCE * summed_N] = 0.0
@@ -99,7 +99,7 @@ def value_gains(graph: TransitionGraph, value_V: FloatArray, summed_N: FloatArra
 
 
 def _edge_level(batch: StepBatch, groups: StepGroups, gains: GroupedValues, norm: Normalisation) -> Level:
-    """Gains, in group order, against all gains of the task, weight 1: the tasks are the groups of level 1."""
+    """Level 1, whose groups are the tasks: compares each gain, in group order, with all gains of its task; weight 1."""
     tasks = replace(groups, starts=(groups.task_starts_N,), present=(None,))
     return replace(step_level(0, tasks, gains, norm, batch.trajectory), k=1)
 

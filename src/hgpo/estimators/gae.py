@@ -1,4 +1,4 @@
-"""Generalised advantage estimation from a critic's values: the advantages of PPO, between steps of an agent.
+"""Generalised advantage estimation from a critic's values: the advantages of PPO, over agent steps and not tokens.
 
 Shapes: N steps, T steps of one trajectory. Source: arXiv 1506.02438.
 """
@@ -30,7 +30,7 @@ class GaeOptions:
     def __post_init__(self) -> None:
         """Raise ValueError for an option out of its range."""
         if check_number("gae_lambda", self.gae_lambda) > 1.0:
-            raise ValueError(f"gae_lambda must be at most 1, got {self.gae_lambda!r}")
+            raise ValueError(f"gae_lambda must be from 0 to 1, got {self.gae_lambda!r}")
         check_choice("mode", self.mode, ("none", *MODES))
 
 
@@ -38,9 +38,9 @@ def gae(batch: StepBatch, gamma: float, options: GaeOptions) -> Advantages:
     """Discounted sum of temporal-difference errors minus the step's own penalty, float64[N].
 
         A_t = sum_{l=0}^{T-1-t} (gamma lambda)^l delta_{t+l} - penalty_t
-        delta_t = r_t + gamma V_{t+1} - V_t,   V_T = bootstrap of the last step: 0 where it ends the episode
+        delta_t = r_t + gamma V_{t+1} - V_t,   V_T = bootstrap of the last step: 0 if it ended the episode
 
-    `.returns` are the discounted returns of the rewards.
+    `.returns` are the discounted returns minus penalties, without the critic's values.
     """
     advantage_N = discounted_errors(batch, gamma, options.gae_lambda) - batch.penalty
     if options.mode != "none":
@@ -51,12 +51,12 @@ def gae(batch: StepBatch, gamma: float, options: GaeOptions) -> Advantages:
 
 
 def value_targets(batch: StepBatch, gamma: float, target_lambda: float) -> FloatArray:
-    """What a critic is trained towards: the lambda-return of every step, float64[N] in row order, units of the reward.
+    """Targets of the critic: the lambda-return of every step, float64[N] in row order, units of the reward.
 
         target_t = V_t + sum_{l=0}^{T-1-t} (gamma lambda)^l delta_{t+l}
 
-    Penalties are left out: with them in V, delta would pass them on to earlier steps. With `target_lambda` 1 it is the
-    discounted return, plus the discounted bootstrap where a time limit cut the trajectory.
+    lambda is `target_lambda`, and delta is defined in `gae`. Penalties are left out: if V contained them, delta would
+    carry them to earlier steps. With lambda = 1 the target is the discounted return plus the discounted bootstrap.
     """
     assert batch.value is not None, "the caller estimated the values"
     return batch.value + discounted_errors(batch, gamma, target_lambda)

@@ -1,4 +1,4 @@
-"""GraphGPO: episode advantage plus the advantage of where a step led, measured as its distance to a winning end.
+"""GraphGPO: episode advantage plus an advantage from the distance of a step's next node to a winning end.
 
 Shapes: N steps, V nodes of the transition graph, G tasks. Source: arXiv 2605.26684 and the published recipe
 `recipe/GraphGPO` of verl-agent.
@@ -29,11 +29,11 @@ class GraphgpoOptions:
         mode: "mean_std_norm" divides both terms by their unbiased std + 1e-6, "mean_norm" neither.
         step_advantage_w: weight of the graph term, at least 0.
         episode_advantage_w: weight of the episode term, at least 0.
-        distance_gamma: what one step of distance multiplies by, in [0, 1].
+        distance_gamma: discount per step of distance, in [0, 1].
         success_reward: the graph return of a winning step, at least 0.
-        unreachable: distance of a node that no path leads from to a winning end: "farthest" is one more than the
-            largest distance of the task, "zero" makes the graph return 0.
-        normalize_distance: count the distance from the step's own node on: d(next) - d(here) + 1 instead of d(next).
+        unreachable: rule for a node without a path to a winning end: "farthest" sets its distance to the largest
+            distance in the task + 1, "zero" sets the graph return of steps to it to 0.
+        normalize_distance: use d(next node) - d(current node) + 1 as the distance instead of d(next node).
     """
 
     mode: str = "mean_std_norm"
@@ -50,9 +50,9 @@ class GraphgpoOptions:
         check_number("step_advantage_w", self.step_advantage_w)
         check_number("episode_advantage_w", self.episode_advantage_w)
         if check_number("distance_gamma", self.distance_gamma) > 1.0:
-            raise ValueError(f"distance_gamma must be at most 1, got {self.distance_gamma!r}")
+            raise ValueError(f"distance_gamma must be from 0 to 1, got {self.distance_gamma!r}")
         if check_number("success_reward", self.success_reward) > LARGEST_REAL:
-            raise ValueError(f"success_reward must be at most {LARGEST_REAL:g}, got {self.success_reward!r}")
+            raise ValueError(f"success_reward must be from 0 to {LARGEST_REAL:g}, got {self.success_reward!r}")
         check_choice("unreachable", self.unreachable, UNREACHABLE_RULES)
         if not isinstance(self.normalize_distance, bool):
             raise ValueError(f"normalize_distance must be True or False, got {self.normalize_distance!r}")
@@ -61,11 +61,11 @@ class GraphgpoOptions:
 def graphgpo(batch: StepBatch, gamma: float, options: GraphgpoOptions) -> Advantages:
     """A = episode_advantage_w * A_episode + step_advantage_w * A_graph.
 
-        A_episode = (S - mean over the steps of the task) / (std + 1e-6)          (see `episode_level`)
-        A_graph   = (R - mean of the node) / (std of the node + 1e-6), 0 for a node with a single step
-        R         = success_reward * distance_gamma ** d(next node) - penalty     (see `graph_returns`)
+        A_episode: x = sum of the trajectory's rewards - penalty, compared over the steps of the task (`episode_level`)
+        A_graph:   x = success_reward * distance_gamma ** d(next node) - penalty (`graph_returns`), compared over the
+                   steps taken in the same node; 0 for a single step
 
-    Both std are unbiased (ddof 1); "mean_norm" leaves them out. gamma only enters `.returns`.
+    Each term is (x - mean) / (unbiased std + 1e-6), or x - mean with mode="mean_norm". gamma affects only `.returns`.
     """
     groups = group_steps(batch, history_length=0)
     gain_N = graph_returns(transition_graph(batch), options)
@@ -79,10 +79,10 @@ def graphgpo(batch: StepBatch, gamma: float, options: GraphgpoOptions) -> Advant
 def graph_returns(graph: TransitionGraph, options: GraphgpoOptions) -> FloatArray:
     """Graph return of every step, float64[N] in the batch's row order, units of `success_reward`.
 
-        success_reward * distance_gamma ** e,   e = d(next), or d(next) - d(here) + 1 with normalize_distance
+        success_reward * distance_gamma ** e,   e = d(next), or d(next) - d(current) + 1 with normalize_distance
 
-    d is the fewest steps to a winning end of the task. e is never negative: a step from here to next shows that here is
-    at most one step farther away.
+    d(node) is the smallest number of steps from a node to a winning end of its task. e is never negative: the step
+    itself is an edge, so d(current) <= d(next) + 1.
     """
     distance_V = goal_distances(graph)
     reachable_V = distance_V != UNREACHABLE

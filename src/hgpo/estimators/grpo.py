@@ -18,7 +18,7 @@ class GrpoOptions:
 
     Attributes:
         mode: "mean_std_norm" divides by the unbiased std + 1e-6, "mean_norm" does not.
-        count: "trajectory" counts each trajectory of a task once, "step" once per step.
+        count: mean and std of a task are over its trajectories ("trajectory") or over its steps ("step").
     """
 
     mode: str = "mean_std_norm"
@@ -31,9 +31,9 @@ class GrpoOptions:
 
 
 def grpo(batch: StepBatch, gamma: float, options: GrpoOptions) -> Advantages:
-    """A = (S - mean of the task) / (std of the task + 1e-6), S the undiscounted sum of rewards; see `episode_level`.
+    """A = (S - mean of S over the task) / (std of S over the task + 1e-6), float64[N]; see `episode_level`.
 
-    gamma only enters `.returns`: the advantage compares undiscounted scores.
+    S is the undiscounted sum of the trajectory's rewards minus the step's own penalty. gamma affects only `.returns`.
     """
     return episode_advantages(batch, gamma, Normalisation(options.mode), options.count)
 

@@ -1,7 +1,7 @@
 """Levels: advantages inside step groups, the episode level, the weights of a step's levels, and their normalisation.
 
-Shapes: N steps in group order (tasks are runs of neighbours), G tasks, I items (levels, the episode level first where
-there is one), D the longest used item of a step.
+Shapes: N steps in group order (tasks are runs of neighbours), G groups (tasks at the episode level), M trajectories, I
+items to be weighted (the levels, after the episode level if there is one), D each item as a step's longest used one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MODES = ("mean_std_norm", "mean_norm")
 BATCH_MODES = ("none", "batch_std")
 BASELINES = ("mean", "leave_one_out", "critic")
 EPSILON = 1e-6
-"""Added to every standard deviation that divides (the published recipe's value), in the units of the return."""
+"""Added to a standard deviation before a division by it, in units of the return; the published recipe's value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class Normalisation:
 
     Attributes:
         mode: "mean_std_norm": F = std + epsilon; "mean_norm": F = 1.
-        baseline: "mean" of the group, "leave_one_out": the mean of the others, or of step levels "critic": the critic's
-            value of the step (`critic_level`).
-        ddof: of the std, 0 population or 1 unbiased.
+        baseline: "mean": the group's mean; "leave_one_out": the mean of the group's other members; "critic", for step
+            levels only: the critic's value of the step, see `critic_level`.
+        ddof: 0 for the population std, 1 for the unbiased std.
         epsilon: added to the std, in the units of the values.
 
     Example: `Normalisation("mean_norm").baseline == "mean"`.
@@ -48,8 +48,8 @@ def normalised(
 ) -> FloatArray:
     """Advantage of each member inside its group, float64[N]: (value - mean) / F.
 
-    F = std + epsilon for "mean_std_norm", 1 for "mean_norm". `factor_G` multiplies on top: another baseline than the
-    mean is one (see `leave_one_out`).
+    F = std + epsilon for "mean_std_norm", 1 for "mean_norm". The result is multiplied by `factor_G`, if given; the
+    factor `leave_one_out` replaces the mean by the mean of the other members.
     """
     scale_G = None
     if norm.mode == "mean_std_norm":
@@ -76,7 +76,7 @@ def leave_one_out(count_G: FloatArray) -> FloatArray:
 
 
 def batch_scaled(advantage_N: FloatArray, mode: str) -> FloatArray:
-    """Advantages as they are ("none"), or divided by the population std of all of them + epsilon ("batch_std")."""
+    """Advantages, unchanged ("none") or divided by (their population std over the batch + epsilon) ("batch_std")."""
     return advantage_N if mode == "none" else advantage_N / (advantage_N.std() + EPSILON)
 
 
@@ -85,8 +85,8 @@ def critic_level(level: Level, batch: StepBatch, gamma: float, norm: Normalisati
 
         A = (R - V) / F,  F = root mean square of R - V over the batch + epsilon, or 1
 
-    R includes the critic's value where a time limit cut the trajectory. Steps without other members are compared, too,
-    so all levels of a batch have the same advantages.
+    R is the discounted return, minus the step's penalty, plus the critic's discounted value of the last state where a
+    time limit cut the trajectory. Every step is used, so all levels of a batch have the same advantages.
     """
     advantage_N = (discounted_errors(batch, gamma, 1.0) - batch.penalty)[level.row_N]
     if norm.mode == "mean_std_norm":
@@ -106,7 +106,7 @@ def step_level(
 
         A_k = c * (R - mean(G_k)) / F,  F = std(G_k) + epsilon or 1,  c = 1 or n / (n - 1) for "leave_one_out"
 
-    0 for a step alone in its group or without a group at this level.
+    A_k is 0 for a step that is alone in its group or has no group at this level.
 
     Args:
         k: the level.
@@ -114,7 +114,7 @@ def step_level(
         compared: R, in group order.
         norm: the baseline, and F.
         batch_trajectory: the batch's trajectory column, see `Level`.
-        statistics: of R in the groups; needed only where the deviations are not R - mean(G_k).
+        statistics: statistics of the groups, if their deviations are not R - mean(G_k); None: computed from R.
     """
     runs, present_N = Runs.from_starts(groups.starts[k]), groups.present[k]
     statistics = statistics or group_statistics(compared, runs, norm.ddof)
@@ -149,19 +149,19 @@ def episode_advantages(batch: StepBatch, gamma: float, norm: Normalisation, coun
 
 
 def episode_level(batch: StepBatch, groups: StepGroups, norm: Normalisation, count: str = "step") -> Level:
-    """Episode advantage of each step, weight 1.
+    """The episode level, with weight 1.
 
-        A = (S - mean) / (std + 1e-6), S = sum of the trajectory's rewards - the step's own penalty
+        A = (S - mean) / (std + norm.epsilon), S = sum of the trajectory's rewards - the step's own penalty
 
-    mean and std are over the task. With count="step" every step counts once, so a long trajectory counts more (the
-    published recipe). With count="trajectory" every trajectory counts once, shared equally by its steps: without
-    penalties these are the mean and std over trajectories. A task with one trajectory has nothing to compare: 0.
+    mean and std are over the task. With count="step" every step has weight 1, so a long trajectory has more weight (the
+    published recipe). With count="trajectory" every trajectory has weight 1, shared equally by its steps: without
+    penalties these are the mean and std over trajectories. A is 0 in a task with one trajectory.
 
     Args:
         batch: the steps.
-        groups: their order, with each task contiguous; groups inside the tasks are ignored.
-        norm: the divisor, and the mean: over all trajectories of the task or, with "leave_one_out", over the others.
-        count: see above.
+        groups: the steps in group order; only the tasks are used.
+        norm: whether to divide by the std; baseline "leave_one_out" takes the mean over the task's other trajectories.
+        count: "step" or "trajectory", see above.
     """
     row_N, tasks = groups.row_N, Runs.from_starts(groups.task_starts_N)
     share_N = None if count == "step" else 1.0 / np.diff(batch.trajectory_start)[batch.trajectory[row_N]]
@@ -190,9 +190,10 @@ def episode_level(batch: StepBatch, groups: StepGroups, norm: Normalisation, cou
 def _from_the_others(
     statistics: GroupStatistics, tasks: Runs, trajectory_N: IntArray, share_N: FloatArray | None
 ) -> FloatArray:
-    """Deviations from the mean over the other trajectories of the task instead of over all.
+    """Deviations from the mean over the other trajectories of the task, float64[N].
 
-    mean of the others = mean - D / (n - c), D and c the sums of share * deviation and of shares in the own trajectory.
+    mean of the others = mean - D / (n - c), where D and c are the sums of share * deviation and of share over the steps
+    of the step's own trajectory, and n is the sum of share over the task.
     """
     weighted_N = statistics.deviation_N if share_N is None else statistics.deviation_N * share_N
     own_M = np.bincount(trajectory_N, weights=weighted_N)
@@ -210,22 +211,22 @@ DROP_ZERO_EPSILON = 1e-6
 def length_weights(
     length_I: list[int], alpha: float, used_IN: list[BoolArray], missing: str
 ) -> list[FloatArray | float]:
-    """Weight of each item: I arrays float64[N], or I numbers where all steps have the same.
+    """Weight of each item: I arrays float64[N], or I numbers if all steps have the same weights.
 
-        "zero":         w_i = L_i^alpha / sum_j L_j^alpha over all items: an unused item adds 0 and keeps its
-                        share, which shrinks the sum (paper: fixed weights)
+        "zero":         w_i = L_i^alpha / sum_j L_j^alpha over all items: an unused item has advantage 0 and keeps its
+                        weight, which shrinks the final advantage (the paper has fixed weights)
         "renormalize":  w_i = L_i^alpha / sum_{j used} L_j^alpha for used items, 0 for others
         "drop_zero":    as "renormalize" with 1e-6 added to the sum, as published (the caller marks items with
                         advantage 0 as unused)
 
-    Powers are taken of L_i / L_d with d the step's longest used item, so that no alpha overflows and alpha = inf is
-    the limit: the longest used item alone.
+    Powers are computed of L_i / L_d, where d is the longest item that counts in the sum, so that no alpha overflows.
+    With alpha = inf the longest item has weight 1.
 
     Args:
-        length_I: L of each item, at least 1, ascending.
+        length_I: L, the length of each item, at least 1, ascending.
         alpha: at least 0, may be inf.
         used_IN: per item, whether it is used for each step.
-        missing: what happens to the weight of an unused item.
+        missing: "zero", "renormalize" or "drop_zero".
     """
     length = np.array(length_I, dtype=np.float64)
     if missing == "zero":

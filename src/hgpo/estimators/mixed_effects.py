@@ -1,12 +1,12 @@
-"""Mixed effects: a baseline that follows the history only where the history changes what an action earns.
+"""Mixed effects: a baseline that depends on the history only where the history changes the return of an action.
 
     R_i = m_0 + a_{s,action} + u_1 + ... + u_K + e,    A = R - m_0 - u_1 - ... - u_K
 
 m_0 is the mean of the step's level-0 group, a_{s,action} the effect of the action taken there, u_k the effect of the
-step's level-k group; each is predicted by shrinking group means towards 0 by its variance (best linear unbiased
-prediction). The variances are estimated among steps that took the same action in the same state, so contexts whose
-returns differ only because the policy acts differently there have no effect: a baseline that follows them costs
-gradient quality and gains none.
+step's level-k group, e the residual. Effects are predicted by shrinking group means towards 0 according to their
+variance (best linear unbiased prediction). The variances are estimated among steps that took the same action in the
+same state, so contexts whose returns differ only because the policy acts differently there have no effect. A baseline
+with such effects would make the gradient estimate worse.
 
 Shapes: N steps in group order, G level-0 groups, C cells (a group and an action), K + 1 levels. Source: this project;
 the model is Henderson's (Searle, Casella & McCulloch, Variance Components, 1992, chapter 7).
@@ -28,7 +28,7 @@ from hgpo.returns import discounted_magnitudes, discounted_returns
 from hgpo.steps import StepBatch
 
 PASSES = 3
-"""Rounds of backfitting. In trials six changed cosines by at most .003."""
+"""Rounds of backfitting. With six rounds, cosines with the exact gradient differed by at most .003."""
 
 CONTEXTS = ("observation", "observation_action")
 
@@ -40,7 +40,7 @@ class MixedEffectsOptions:
     Attributes:
         history_length: K, the longest context, at least 0.
         mode: "mean_std_norm" divides by the population std of the step's level-0 group + epsilon, "mean_norm" does not.
-        context: what must be equal, see `group_steps`.
+        context: what the steps of a group have in common, see `group_steps`.
         early: context of steps with t < k, see `group_steps`.
         epsilon: added to the std.
     """
@@ -61,10 +61,10 @@ class MixedEffectsOptions:
 
 
 def mixed_effects(batch: StepBatch, gamma: float, options: MixedEffectsOptions) -> Advantages:
-    """A = R - m_0 - sum_k u_k, float64[N]; see the module.
+    """A = R - m_0 - sum_k u_k, float64[N]; the module defines the terms.
 
-    A step whose state no other step of its task shares gets 0. Where no two steps took the same action in the same
-    state, nothing is known about contexts, and the baseline is m_0.
+    A is 0 for a step whose state no other step of its task shares. If no two steps of a task share action and level-1
+    context, the effects of contexts cannot be estimated, and the baseline is m_0.
     """
     assert batch.action is not None, "`MIXED_EFFECTS.needs` says so"
     groups = group_steps(batch, options.history_length, options.context, options.early)
@@ -85,7 +85,7 @@ def _context_effects(
 ) -> FloatArray:
     """Sum of the predicted u_1..u_K of each step, float64[N], by backfitting.
 
-    Levels deeper than the last one where two steps share context and action say nothing and are left out.
+    Levels at which no two steps share context and action give no estimate and are left out.
     """
     spreads = [cell.spread(deviation_N) for cell in cells]
     levels = [variance_components(parent, child, blocks) for parent, child in pairwise(spreads)]
@@ -120,7 +120,7 @@ class Partition:
 
     Attributes:
         part_N: int64[N], the part of each step.
-        count_N: float64[N], how many steps that part has.
+        count_N: float64[N], number of steps in that part.
 
     Example: three steps of one group, two of which took the same action: part_N [0, 0, 1], count_N [2, 2, 1].
     """
@@ -139,7 +139,7 @@ class Partition:
         return sum_C[self.part_N] / self.count_N
 
     def spread(self, value_N: FloatArray) -> Spread:
-        """Deviations from the parts' means; what is rounding counts as 0."""
+        """Deviations from the parts' means; rounding errors are set to 0."""
         deviation_N = value_N - self.means(value_N)
         deviation_N[np.abs(deviation_N) <= RELATIVE_TOLERANCE * np.abs(value_N).max()] = 0.0
         return Spread(self.count_N, deviation_N)

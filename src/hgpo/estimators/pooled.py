@@ -5,9 +5,9 @@
     lambda_k = n_k / (n_k + sigma_k^2 / tau_k^2)
     A = R - b_K = sum_k w_k (R - m_k),  w_k = lambda_k prod_{l > k} (1 - lambda_l),  lambda_0 = 1
 
-m_k and n_k are mean and size of the step's level-k group. A small group, or a level whose groups hardly differ, leaves
-the baseline to its parent. These are the weights of HGPO (arXiv 2602.22817) with (k + 1)^alpha replaced by estimates
-from the returns.
+m_k and n_k are mean and size of the step's level-k group. If the group is small, or the groups of the level hardly
+differ, b_k stays close to b_{k-1}. These are the weights of HGPO (arXiv 2602.22817) with (k + 1)^alpha replaced by
+estimates from the returns.
 
 Model: R_i = mean of the level-0 group + u_1 + ... + u_K + e, where u_k is the effect of belonging to one level-k group
 rather than to another with the same parent, with variance tau_k^2, and e is the rest, with variance sigma_k^2 inside
@@ -34,11 +34,11 @@ PRIOR_STEPS = 8.0
 steps for a separate estimate."""
 
 _LEAST = 0.5
-"""Degrees of freedom of a batch are whole numbers, and a parent with two groups adds at least 1 to the divisor of
-tau^2: anything below one half is the rounding of sums that cancel."""
+"""Least degrees of freedom, and least divisor of tau^2. Degrees of freedom are integers, and a parent with two groups
+adds at least 1 to the divisor, so a smaller value is the rounding error of a sum that is 0."""
 
 _ROUNDING = 1e-9
-"""A difference of sums below this share of them is rounding."""
+"""A difference of two sums up to this share of the first sum is a rounding error."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,14 +161,14 @@ def _batch_sum(moment_G: FloatArray, blocks: Blocks, leave_task_out: bool) -> Fl
 
 
 def _state_sum(moment_G: FloatArray, blocks: Blocks, leave_task_out: bool) -> FloatArray:
-    """For each block the sum over all blocks of its state, or over those of other tasks, float64[G]."""
+    """For each block the sum over all blocks of its state, or over its state's blocks in other tasks, float64[G]."""
     state_S: FloatArray = np.bincount(blocks.state_G, weights=moment_G).astype(np.float64, copy=False)
     sum_G = state_S[blocks.state_G]
     return _difference(sum_G, moment_G) if leave_task_out else sum_G
 
 
 def _difference(whole_G: FloatArray, part_G: FloatArray) -> FloatArray:
-    """Whole - part, at least 0, and exactly 0 if it is rounding, which would dominate a variance of 0."""
+    """Whole - part, at least 0, and exactly 0 if it is a rounding error, which would dominate a variance of 0."""
     rest_G = whole_G - part_G
     rest_G[rest_G <= _ROUNDING * whole_G] = 0.0
     return rest_G
@@ -184,8 +184,8 @@ def pooled_levels(
     policy gradient unbiased. With one task there are no others, and only level 0 counts.
 
     "mean_std_norm" divides every level by the std of the step's level-0 group + epsilon: the levels are estimates of
-    one baseline, so they must stay in one unit. A std holds the step's own return, so what divides depends on the
-    action for every baseline.
+    one baseline, so they must stay in one unit. The std includes the step's own return, so the divisor depends on the
+    action with every baseline.
 
     Args:
         batch: the steps.

@@ -1,4 +1,4 @@
-"""REINFORCE with the batch mean as baseline: the discounted return of a step against all steps of the batch.
+"""REINFORCE with the batch mean as baseline: a step's discounted return minus the mean over all steps of the batch.
 
 Shapes: N steps. Source: Williams 1992; normalising over the batch instead of a group as in arXiv 2501.03262.
 """
@@ -32,7 +32,7 @@ class ReinforceOptions:
 
 
 def reinforce(batch: StepBatch, gamma: float, options: ReinforceOptions) -> Advantages:
-    """A = R - mean of the batch, or that divided by the batch's std + 1e-6, float64[N]; R the discounted return."""
+    """A = R - mean(R) or (R - mean(R)) / (std(R) + 1e-6), over the batch, float64[N]; R: return - penalty."""
     return_N = discounted_returns(batch, gamma)
     starts_N = np.zeros(len(batch), dtype=np.bool_)
     starts_N[0] = True

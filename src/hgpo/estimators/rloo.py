@@ -1,4 +1,4 @@
-"""RLOO: a trajectory's score against the mean of the other trajectories of its task.
+"""RLOO: a trajectory's score minus the mean score of the other trajectories of its task.
 
 Shapes: N steps, n trajectories of the task. Source: arXiv 2402.14740.
 """
@@ -20,8 +20,8 @@ class RlooOptions:
 def rloo(batch: StepBatch, gamma: float, options: RlooOptions) -> Advantages:
     """A_i = S_i - sum_{j != i} S_j / (n - 1), float64[N]; see `episode_level`.
 
-    S is the undiscounted sum of rewards minus the step's own penalty; each trajectory counts once, with the mean over
-    its steps; a task with one trajectory gets 0. gamma only enters `.returns`.
+    S is the undiscounted sum of rewards minus the step's own penalty; S_j is the mean over the steps of trajectory j. A
+    is 0 in a task with one trajectory. gamma affects only `.returns`.
     """
     return episode_advantages(batch, gamma, Normalisation("mean_norm", "leave_one_out"))
 

@@ -21,7 +21,7 @@ from hgpo.steps import StepBatch
 
 ENDS = ("observed", "own")
 UNREACHABLE = -1
-"""Distance of a node that no path leads from to a goal."""
+"""Distance of a node without a path to a goal."""
 
 _NO_OBSERVATION = -1
 
@@ -58,9 +58,9 @@ def transition_graph(batch: StepBatch, ends: str = "observed") -> TransitionGrap
     """Build the graph of all tasks.
 
     A step leads to the node of its `next_observation`; without one (no such column, or None in it), to the node of the
-    trajectory's next step. A winning trajectory's last step leads to an end node of its own, which is a goal, whatever
-    the environment showed there. So does any other last step, to an end node that is no goal, unless ends="observed"
-    and it has a `next_observation`: then that is where the trajectory stopped, and others may have gone on from there.
+    trajectory's next step. The last step of a trajectory leads to an end node, which only this trajectory has and which
+    is a goal if it won. Exception: with ends="observed", the last step of a trajectory that did not win leads to the
+    node of its `next_observation`, if it has one, because other trajectories may have continued from there.
 
     Args:
         batch: the steps.
@@ -97,7 +97,7 @@ def transition_graph(batch: StepBatch, ends: str = "observed") -> TransitionGrap
 
 
 def _next_observations(batch: StepBatch) -> IntArray:
-    """What each step led to, in time order; -1 after a last step that has no `next_observation`."""
+    """Number of the observation after each step, in time order; -1 for a last step without `next_observation`."""
     observation_N = batch.observation[batch.order]
     following_N = np.append(observation_N[1:], _NO_OBSERVATION)
     following_N[batch.trajectory_start[1:] - 1] = _NO_OBSERVATION
@@ -119,8 +119,8 @@ def won(batch: StepBatch) -> BoolArray:
 def goal_distances(graph: TransitionGraph) -> IntArray:
     """Fewest steps from each node to a goal of its task, int64[V]: 0 at a goal, `UNREACHABLE` where there is no path.
 
-    A breadth-first search against the direction of the edges, from all goals of all tasks at once. Every edge is looked
-    at once, so the cost is that of sorting the edges; the Python loop is over distances, not over nodes.
+    A breadth-first search against the direction of the edges, from all goals of all tasks at the same time. Every edge
+    is visited once, so sorting the edges dominates the cost; the Python loop is over distances, not over nodes.
     """
     entering = np.argsort(graph.target_N, kind="stable")
     source_N = graph.source_N[entering]

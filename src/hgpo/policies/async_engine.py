@@ -29,8 +29,8 @@ class GenerationRequest:
 
     Attributes:
         prompt_ids: int32, chat template included.
-        temperature: 0 is greedy, and then log-probs are those at temperature 1.
-        seed: of the random generator; None for greedy decoding.
+        temperature: 0 is greedy decoding, with log-probs at temperature 1.
+        seed: seed of the random generator; None for greedy decoding.
     """
 
     prompt_ids: TokenIds
@@ -44,7 +44,7 @@ class GenerationOutput:
 
     Attributes:
         token_ids: the tokens, end token included.
-        log_probs: of the tokens, under the distribution they were sampled from.
+        log_probs: log-probs of the tokens, under the distribution they were sampled from.
     """
 
     token_ids: Sequence[int]
@@ -105,7 +105,7 @@ class EnginePolicy:
 
     @property
     def numbers_per_response(self) -> int:
-        """1: a seed."""
+        """One number, which gives the seed."""
         return 1
 
     def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
@@ -118,7 +118,7 @@ class EnginePolicy:
         Raises:
             RuntimeError: a request is open.
         """
-        self._refuse_open_requests("given weights")
+        self._refuse_open_requests("take weights")
         self._engine.take_weights(model)
 
     def release_memory(self) -> None:
@@ -127,13 +127,13 @@ class EnginePolicy:
         Raises:
             RuntimeError: a request is open.
         """
-        self._refuse_open_requests("asked to free its memory")
+        self._refuse_open_requests("free its memory")
         self._engine.release_memory()
 
     def _refuse_open_requests(self, what: str) -> None:
         if self._waiting:
             raise RuntimeError(
-                f"policy backend {self._backend!r} is {what} while requests are open ({len(self._waiting)})"
+                f"policy backend {self._backend!r} cannot {what} while requests are open ({len(self._waiting)})"
             )
 
     async def respond(self, request: Request, *, temperature: float) -> Response:
@@ -204,7 +204,7 @@ class EnginePolicy:
 
 
 def computing_type(language_model: LanguageModel) -> torch.dtype:
-    """The type that a forward pass of the trained module computes in."""
+    """The data type in which a forward pass of the trained module computes."""
     model = language_model.model
     low = computes_in_bfloat16(language_model.limits.precision, model.device, model.config)
     return torch.bfloat16 if low else model.dtype

@@ -72,7 +72,7 @@ def make_policy(name: str, language_model: LanguageModel, options: Mapping[str, 
     """A policy that answers with `language_model` through the backend called `name`.
 
     Raises:
-        ValueError: see `check_backend`; or the backend's own.
+        ValueError: as `check_backend`, or the backend rejects the model or an option's value.
     """
     options = dict(options or {})
     return check_backend(name, options).make(language_model, **options)

@@ -53,8 +53,8 @@ class RequestUsage:
         requests: number of requests sent, retries included.
         seconds: time until the response was complete, retries included.
         cost: cost of the tokens; 0 without prices (`hgpo.policies.wrappers.PricedPolicy`).
-        estimated: whether a number of tokens is an estimate, since the server reports none.
-        parameters: sampling parameters as they were sent to a server; None: left out, since the model rejects it.
+        estimated: whether a number of tokens is an estimate, because the server reports none.
+        parameters: sampling parameters as sent to a server; a value None: left out, because the model rejects it.
     """
 
     prompt_tokens: int
@@ -76,7 +76,7 @@ class Response:
         text: the text without control tokens.
         prompt_ids: int32[P], the tokens of the prompt.
         token_ids: int32[T], the tokens of the response, end token included.
-        log_probs: float32[T], of the sampled tokens under the distribution they were drawn from (temperature applied).
+        log_probs: float32[T], log-probs of the tokens under the distribution they were drawn from, with temperature.
         finished: whether it has an end token, so that it was not cut at the response limit.
         details: further values of an engine that its trainer uses; empty for most.
         usage: tokens, requests, seconds and cost; None if the policy does not report them.
@@ -98,12 +98,12 @@ class ContextFull(Exception):
 
 
 class PromptTooLong(ContextFull, ValueError):
-    """A prompt has more tokens than the policy allows. A cut prompt would be another prompt."""
+    """A prompt has more tokens than the policy allows. Policies never cut prompts."""
 
     def __init__(self, *, index: int, tokens: int, limit: int) -> None:
         super().__init__(
             f"prompt {index} has {tokens} tokens, the limit is {limit}: "
-            "shorten the memory (history_length) or raise max_prompt_tokens"
+            "lower agent.history_length or raise policy.max_prompt_tokens"
         )
         self.index = index
         self.tokens = tokens
@@ -124,7 +124,7 @@ class PromptCounter(Protocol):
 
 
 class Policy(PromptCounter, Protocol):
-    """The part of the interface that both forms share."""
+    """The interface that `BatchPolicy` and `AsyncPolicy` share."""
 
     @property
     def numbers_per_response(self) -> int:

@@ -1,12 +1,12 @@
-"""What a model computes of a prompt: a key-value cache that is written in place, the columns of its last layer, batches
-of sequences of unequal length, and shared beginnings of prompts.
+"""Less work per forward pass: a key-value cache that is written in place, a last layer for some columns only, batches
+of sequences of similar length, and beginnings (prefixes) of prompts that are computed once.
 
-transformers' own cache makes a longer copy of itself for every token, and under autocast keeps float32 keys. This one
-allocates its memory once, for prompts and responses, in the type that the model computes in.
+transformers' own cache makes a longer copy of itself for every token, and under autocast keeps float32 keys. The cache
+here allocates its memory once, for prompts and responses, in the data type of the model's computation.
 
 A model's output is used where tokens are predicted: in the last column while a prompt is read, and in the columns of
 the responses while training. The last layer needs the keys and values of all columns, but queries, attention and MLP
-only for those. In a tiny model of two or three layers, that saves a third of the time; in large models, little.
+only for these columns. The restriction saves a third of the time in tiny models of 2 or 3 layers, in large ones little.
 
 Shape suffixes: B rows, H key heads, C capacity in tokens, S visible tokens, Q new tokens, L columns, D head size,
 M moved rows; in batches P prompt and T response tokens; in layouts U prompts, G beginnings, P columns, N prompts in
@@ -34,13 +34,13 @@ from hgpo.policies.weights import base_model
 class PreallocatedLayer(CacheLayerMixin):  # type: ignore[misc]
     """One layer's keys and values in fixed buffers.
 
-    The model uses a window of them: some rows, from one token on. `keys` and `values` are the window's [B, H, S, D].
+    The model sees a window of the buffers, some rows and a range of tokens: `keys` and `values` [B, H, S, D].
     """
 
     is_sliding = False
 
     def __init__(self, rows: int, capacity: int) -> None:
-        """For `rows` sequences of `capacity` tokens; allocated at the first `update`."""
+        """Prepare buffers for `rows` sequences of `capacity` tokens; the first `update` allocates them."""
         super().__init__()
         self._rows, self._capacity = rows, capacity
         self.show(slice(0, rows), 0, 0)
@@ -64,7 +64,7 @@ class PreallocatedLayer(CacheLayerMixin):  # type: ignore[misc]
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write new keys and values [B, H, Q, D]; returns the window [B, H, S, D]."""
+        """Append new keys and values [B, H, Q, D] to the window, and return the window [B, H, S, D]."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         end = self._end + key_states.shape[-2]
@@ -97,7 +97,7 @@ class PreallocatedLayer(CacheLayerMixin):  # type: ignore[misc]
         return -1
 
     def get_max_cache_shape(self) -> int:
-        """The same under the name of older releases of transformers."""
+        """`get_max_length` under its name in older releases of transformers."""
         return self.get_max_length()
 
 
@@ -114,7 +114,7 @@ class ResponseCache(DynamicCache):  # type: ignore[misc]
     layers: list[Any]
 
     def __init__(self, config: Any, rows: int, capacity: int) -> None:
-        """For a model of this configuration, `rows` sequences of at most `capacity` tokens."""
+        """Create the cache of a model with this configuration for `rows` sequences of at most `capacity` tokens."""
         super().__init__(config=config)
         self.layers = [
             PreallocatedLayer(rows, capacity) if _sees_all(layer, capacity) else layer for layer in self.layers
@@ -143,7 +143,7 @@ def cache_name(model: Any) -> str:
 
 
 def last_columns(model: Any, columns: int) -> dict[str, int]:
-    """The argument with which a Qwen2 model computes its last layer for the last `columns` columns; others: empty."""
+    """Keywords for Qwen2 models: the last layer, made a `LastLayer`, computes only `columns` columns. Others: empty."""
     layers = getattr(base_model(model).base_model, "layers", None)
     if not layers or not isinstance(layers[-1], Qwen2DecoderLayer):
         return {}
@@ -153,7 +153,7 @@ def last_columns(model: Any, columns: int) -> dict[str, int]:
 
 
 class LastLayer(Qwen2DecoderLayer):  # type: ignore[misc]
-    """The last layer of a Qwen2 model; with `last_columns`, its output has only these."""
+    """The last layer of a Qwen2 model; with `last_columns`, its output has only so many columns."""
 
     def forward(
         self,
@@ -184,7 +184,7 @@ class LastLayer(Qwen2DecoderLayer):  # type: ignore[misc]
         return output
 
     def _keys(self, hidden_states: torch.Tensor, position_embeddings: Any, cache: Any) -> _GivenKeys:
-        """Keys and values of all columns, which a cache stores."""
+        """Keys and values of all columns; the cache stores them if there is one."""
         attention, normal_BLH = self.self_attn, self.input_layernorm(hidden_states)
         shape = (*normal_BLH.shape[:-1], -1, attention.head_dim)
         key_BHLD, value_BHLD = (
@@ -197,7 +197,7 @@ class LastLayer(Qwen2DecoderLayer):  # type: ignore[misc]
 
 
 class _GivenKeys:
-    """Stands in for a cache: the layer's attention uses these keys and values, not those of the few columns."""
+    """Replaces the cache: attention uses the given keys and values instead of those of the last columns."""
 
     def __init__(self, key_BHSD: torch.Tensor, value_BHSD: torch.Tensor) -> None:
         self._given = key_BHSD, value_BHSD
@@ -210,7 +210,7 @@ class _GivenKeys:
 def _rows_of_mask(
     mask_B1LS: torch.Tensor | None, count: int, columns: int, device: torch.device
 ) -> torch.Tensor | None:
-    """The mask of the last `count` columns; no mask means that each sees those up to itself."""
+    """The mask of the last `count` columns; None means that each column sees the columns up to itself."""
     if mask_B1LS is not None:
         return mask_B1LS[:, :, -count:]
     if count == 1:
@@ -311,8 +311,8 @@ def cheapest_runs(count: int, costs: Callable[[int], NDArray[np.int64]]) -> list
         count: number of items.
         costs: end -> int64[end], the costs of the runs from each start to `end`.
     """
-    cost_N = np.zeros(count + 1, dtype=np.int64)  # of the first n
-    begin_N = np.zeros(count + 1, dtype=np.int64)  # where the last run of the first n begins
+    cost_N = np.zeros(count + 1, dtype=np.int64)  # least cost of the first n items
+    begin_N = np.zeros(count + 1, dtype=np.int64)  # where the last of their runs begins
     for end in range(1, count + 1):
         costs_N = cost_N[:end] + costs(end)
         begin_N[end] = np.argmin(costs_N)
@@ -327,19 +327,19 @@ def cheapest_runs(count: int, costs: Callable[[int], NDArray[np.int64]]) -> list
 
 @dataclass(frozen=True, slots=True)
 class PromptLayout:
-    """Prompts as rows: the first columns have the beginnings that prompts share, the others the rest, both padded left.
+    """Prompts as rows: the first `shared` columns have beginnings that prompts share, the other columns have the rest.
 
-    Example: `[[5, 6, 7], [5, 6, 8, 9]]`, laid out together, is `ids_UP = [[5, 6, 8, 9], [5, 6, 0, 7]]`, of which
-    two columns are `shared`.
+    Both parts are padded on the left. Example: `[[5, 6, 7], [5, 6, 8, 9]]`, laid out together, has `shared = 2` and
+    `ids_UP = [[5, 6, 8, 9], [5, 6, 0, 7]]`.
 
     Attributes:
         order_U: the index of the prompt in row u; the longest rest comes first.
         ids_UP: the rows.
         mask_UP: where the rows have a token.
         shared: number of columns for beginnings; 0 if nothing is shared.
-        ids_GP: the beginnings, longest first, in those columns.
+        ids_GP: the different beginnings, longest first, of `shared` columns.
         mask_GP: where the beginnings have a token.
-        beginning_U: the beginning of row u; arbitrary for a row that shares none.
+        beginning_U: index in `ids_GP` of row u's beginning; arbitrary for a row that shares none.
     """
 
     order_U: NDArray[np.int64]
@@ -360,9 +360,9 @@ def lay_out_apart(prompts: Sequence[TokenIds], pad_token: int) -> PromptLayout:
 
 
 def lay_out_together(prompts: Sequence[TokenIds], pad_token: int, *, overhead: int) -> PromptLayout:
-    """Shared beginnings are computed once, if that saves more than `overhead` tokens.
+    """Rows with shared beginnings, if these save more than `overhead` tokens; else as `lay_out_apart`.
 
-    Every prompt has at least its last token in the rest, since the response follows it.
+    Every rest has at least the prompt's last token, after which the response begins.
     """
     shared_U = shared_tokens(prompts)
     keys = [prompt[:count].tobytes() for prompt, count in zip(prompts, shared_U, strict=True)]
@@ -388,9 +388,9 @@ def lay_out_together(prompts: Sequence[TokenIds], pad_token: int, *, overhead: i
 
 
 def shared_tokens(prompts: Sequence[TokenIds]) -> NDArray[np.int64]:
-    """The length of the beginning that each prompt shares with others, int64[U], at the least total of tokens.
+    """The length of the beginning that each prompt shares with others, int64[U], so that the total of tokens is least.
 
-    Runs of prompts in lexical order share a beginning; a run costs its beginning once and every rest.
+    Runs of prompts in lexical order share a beginning; the tokens of a run are its beginning, once, and every rest.
 
     Example: `shared_tokens([[5, 6, 7], [5, 6, 8], [9]])` -> `[2, 2, 0]`.
     """
@@ -412,7 +412,7 @@ def shared_tokens(prompts: Sequence[TokenIds]) -> NDArray[np.int64]:
 
 
 def common_prefix(one: TokenIds, other: TokenIds) -> int:
-    """Number of tokens that both begin with."""
+    """Length of the longest common prefix."""
     length = min(len(one), len(other))
     differs = one[:length] != other[:length]
     return int(differs.argmax()) if differs.any() else length

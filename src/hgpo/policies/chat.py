@@ -31,7 +31,7 @@ class Chat:
 
 
 class PromptEncoder:
-    """Encodes prompts with a chat template; if it does not support conversations, as one user message.
+    """Encodes prompts with a chat template. If the template leaves out turns of a conversation, it is one user message.
 
     Prompts are untrusted: a control token in their text becomes ordinary text. An encoder is a `PromptCounter`.
 
@@ -70,7 +70,7 @@ class PromptEncoder:
     def encode_prompts(self, prompts: Sequence[Conversation]) -> list[TokenIds]:
         """Token ids of each prompt, up to the start of the response. The arrays are read-only.
 
-        The newest prompts are cached, since a prompt is first counted and then sent, and a group shares its first one.
+        The newest prompts are cached: a prompt is first counted and then sent, and a group has one first prompt.
         """
         fresh = list(dict.fromkeys(prompt for prompt in prompts if prompt not in self._recent))
         self._recent.update(zip(fresh, self._encode(fresh), strict=True))
@@ -186,7 +186,7 @@ def _check_chat(tokenizer: Any, chat: Chat) -> bool:
         except Exception as error:  # templates raise any exception
             problems.append(
                 f"{name} fails ({type(error).__name__}: {error}); check policy.chat_template_options "
-                "and policy.system_prompt, which not every template takes"
+                "and policy.system_prompt, which not every template supports"
             )
             continue
         problem = _problem(name, text, chat)
@@ -207,8 +207,8 @@ def _problem(name: str, text: str, chat: Chat) -> str:
         if what == "a system message":
             return f"policy.system_prompt: {name} ignores a system message; leave it out"
         return (
-            f"{name} leaves out {what}, or a part of it (the text of a message with role user): every prompt would be "
-            "alike. Correct chat_template.jinja in the model's folder, or use another model"
+            f"{name} leaves out {what} (the text of a message with role user) or a part of it, so the model would not "
+            "read it. Correct chat_template.jinja in the model's folder, or use another model"
         )
     return ""
 
@@ -234,11 +234,12 @@ def end_tokens(model: Any, tokenizer: Any) -> list[int]:
         configured = getattr(config.get_text_config(), "eos_token_id", None)
     listed = [*(configured if isinstance(configured, list) else [configured]), tokenizer.eos_token_id]
     if wrong := [token for token in listed if not isinstance(token, int | None)]:
-        raise ValueError(f"{_called(tokenizer)}: eos_token_id in generation_config.json is {wrong[0]!r}, no token id")
+        raise ValueError(f"{_called(tokenizer)}: generation_config.json: eos_token_id {wrong[0]!r} is not a token id")
     tokens = {token for token in listed if token is not None and token >= 0}  # some models have -1 for none
     if not tokens:
         raise ValueError(
-            f"{_called(tokenizer)}: neither generation_config.json nor the tokenizer names an end-of-sequence token"
+            f"{_called(tokenizer)}: neither generation_config.json nor the tokenizer names an end-of-sequence token; "
+            "set eos_token_id in generation_config.json"
         )
     return sorted(tokens)
 

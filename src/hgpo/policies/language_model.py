@@ -39,7 +39,7 @@ class LanguageModel:
     The weights are loaded on the first access to `model`.
 
     Attributes:
-        tokenizer: one of transformers', with a chat template.
+        tokenizer: a tokenizer of transformers, with a chat template.
         limits: see `GenerationLimits`.
         source: folder or hub name of the weights; empty for a model that was built in memory.
         encoder: prompts and responses as tokens.
@@ -57,7 +57,7 @@ class LanguageModel:
 
     @classmethod
     def of(cls, model: Any, tokenizer: Any, limits: GenerationLimits | None = None) -> Self:
-        """From a model in memory."""
+        """Wrap a model in memory."""
         return cls(tokenizer, lambda: model, limits or GenerationLimits())
 
     @classmethod
@@ -70,10 +70,10 @@ class LanguageModel:
         device: str = "auto",
         dtype: str = "auto",
     ) -> Self:
-        """From a folder, a .gguf file or the hub; see `hgpo.policies.loading.load_model` for the arguments.
+        """Load from a folder, a .gguf file or the hub; see `hgpo.policies.loading.load_model` for the arguments.
 
-        Train in float32: with small learning rates, bfloat16 weights round updates away. `dtype` "computing" loads
-        frozen weights in the type of the forward pass.
+        `dtype` "computing" is the data type of the forward pass, for weights that stay frozen. Use "float32" to train:
+        with small learning rates, bfloat16 weights round updates away.
         """
         limits = limits or GenerationLimits()
         where = resolve_device(device)  # rejects a missing device before the weights are loaded
@@ -88,7 +88,7 @@ class LanguageModel:
         return cls(load_tokenizer(source, revision=revision), load, limits, str(source))
 
     def changed(self, change: Callable[[Any], Any]) -> LanguageModel:
-        """A language model with the module that `change` returns for this one's; loaded on first use."""
+        """A language model whose module is `change(self.model)`, computed on first use."""
         return LanguageModel(self.tokenizer, lambda: change(self.model), self.limits, self.source)
 
     @cached_property
@@ -120,11 +120,12 @@ def check_positions(language_model: LanguageModel) -> None:
     model, limits = language_model.model, language_model.limits
     prompt, response = limits.prompt_tokens, limits.response_tokens
     if prompt < 1 or response < 1:
-        raise ValueError(f"max_prompt_tokens {prompt} and max_response_tokens {response} must be at least 1")
+        raise ValueError(f"max_prompt_tokens {prompt} and max_response_tokens {response} must both be at least 1")
     positions = getattr(model.config, "max_position_embeddings", None)
     if positions is not None and prompt + response > positions:
         raise ValueError(
-            f"max_prompt_tokens {prompt} + max_response_tokens {response} exceed the model's {positions} positions"
+            f"max_prompt_tokens {prompt} + max_response_tokens {response} exceed the model's {positions} positions; "
+            "lower one of them"
         )
 
 

@@ -29,9 +29,9 @@ def resolve_device(name: str) -> torch.device:
         device = torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:  # the latter where PyTorch was built without CUDA
         reason = str(error).splitlines()[0].rstrip(".")
-        raise ValueError(f'PyTorch has no device "{name}" here ({reason}); take "auto" or "cpu"') from error
+        raise ValueError(f'PyTorch has no device "{name}" here ({reason}); use "auto" or "cpu"') from error
     if device.type == "mps":
-        raise ValueError(f'device "{name}" has no float64, which sampling computes in; take "cpu"')
+        raise ValueError(f'device "{name}" has no float64, which sampling needs; use "cpu"')
     return device
 
 
@@ -52,10 +52,10 @@ class IncompleteModelError(ValueError):
 
 
 def check_source(source: str | Path, *, revision: str | None = None) -> Any:
-    """Reject a missing model without loading weights.
+    """Check that a model exists, without loading weights.
 
     Returns:
-        Its tokenizer; None for a .gguf file, whose tokenizer takes as long to load as the weights.
+        The model's tokenizer; None for a .gguf file, whose tokenizer takes as long to load as the weights.
 
     Raises:
         ValueError: no such folder, file or hub name, or a folder without weights.
@@ -65,7 +65,7 @@ def check_source(source: str | Path, *, revision: str | None = None) -> Any:
     if folder.is_dir():
         for needed in ("config.json", "*.safetensors"):
             if not any(folder.glob(needed)):
-                raise ValueError(f"no such model: {source} has no {needed}: it is no model's folder, or incomplete")
+                raise ValueError(f"no such model: {source} has no {needed}: it is incomplete or not a model's folder")
         for index in folder.glob("*.safetensors.index.json"):
             shards = set(re.findall(r'"([^"/]+\.safetensors)"', index.read_text(encoding="utf-8")))
             if missing := sorted(shard for shard in shards if not (folder / shard).is_file()):
@@ -152,7 +152,7 @@ def refuse_incomplete(
     ]
     if problems:
         raise IncompleteModelError(
-            f"{source} {' and '.join(problems)}; it is damaged, or its config.json is another model's"
+            f"{source} {' and '.join(problems)}; it is damaged, or its config.json belongs to another model"
         )
 
 
@@ -160,11 +160,11 @@ def _locate(source: str | Path, revision: str | None) -> tuple[str, dict[str, An
     """The folder or hub name, and the keywords for transformers."""
     path = Path(source)
     if (path / "adapter_config.json").is_file() and not (path / "config.json").is_file():
-        raise ValueError(f"{source} holds an adapter and no model: merge the two, e.g. with hgpo export --merge")
+        raise ValueError(f"{source} contains an adapter without its model: merge both with hgpo export --merge")
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
     is_gguf = path.suffix.lower() == ".gguf"
     if revision is not None and (is_gguf or path.is_dir()):
-        raise ValueError(f"policy.revision = {revision!r} is for names of the hub, and {source} is on this machine")
+        raise ValueError(f"policy.revision = {revision!r} needs a hub name, but {source} is on this machine: remove it")
     if is_gguf:
         if not path.is_file():
             raise ValueError(f"no such file: {source}")
@@ -172,7 +172,7 @@ def _locate(source: str | Path, revision: str | None) -> tuple[str, dict[str, An
     if path.is_dir():
         return str(source), options
     if not _HUB_NAME.fullmatch(str(source)):
-        raise ValueError(f"no such model: {source} is no folder or .gguf file on this machine, and no name of the hub")
+        raise ValueError(f"no such model: {source} is not a folder or .gguf file on this machine, and not a hub name")
     return str(source), {**options, "local_files_only": False, **({} if revision is None else {"revision": revision})}
 
 
@@ -187,7 +187,7 @@ def _errors_with_source(source: object, options: Mapping[str, Any]) -> Iterator[
         if error.errno is not None or str(source) in str(error):
             raise
         problem = " ".join(str(error).split())
-        raise OSError(f"{source} is no folder here, and cannot be had from the hub: {problem}") from error
+        raise OSError(f"{source} is not a folder here, and cannot be loaded from the hub: {problem}") from error
     except (ValueError, ImportError, MemoryError, torch.OutOfMemoryError) as error:
         if "gguf_file" not in options or not any(package in str(error) for package in ("gguf>", "accelerate")):
             if type(error) is not ValueError or str(source) in str(error):
@@ -199,7 +199,7 @@ def _errors_with_source(source: object, options: Mapping[str, Any]) -> Iterator[
     except Exception as error:  # e.g. KeyError, RecursionError, or a bare Exception of the tokenizers
         problem = " ".join(str(error).split())[:200]
         raise ValueError(
-            f"{source} cannot be loaded ({type(error).__name__}: {problem}); a file in it is damaged, or no model's"
+            f"{source} cannot be loaded ({type(error).__name__}: {problem}); a file in it is damaged or not a model's"
         ) from error
     finally:
         transformers_logging.set_verbosity(verbosity)

@@ -53,8 +53,8 @@ class TransformersPolicy:
         Args:
             language_model: the model to sample from.
             max_batch_size: most rows; None: 256 on an accelerator and 64 on a CPU.
-            max_batch_tokens: most tokens, prompt and response, padded; None: 262,144 on an accelerator and 65,536 on a
-                CPU.
+            max_batch_tokens: most padded tokens of prompts and responses; None: 262,144 on an accelerator and 65,536
+                on a CPU.
 
         Raises:
             ValueError: the limits exceed the model's positions, or no end token is known.
@@ -78,7 +78,7 @@ class TransformersPolicy:
         return self.language_model.limits.response_tokens
 
     def take_weights(self, model: Any) -> None:
-        """Nothing to do: it samples from the trained module."""
+        """Does nothing, because the policy samples from the trained module."""
 
     def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
         """The number of tokens of each prompt, chat template included."""

@@ -30,7 +30,7 @@ def native_tools(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def native_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The messages of a prompt without the text of its tools; the turn after a call is its result."""
+    """A prompt's messages in the protocol's form, without the tools' text; the turn after a call is its result."""
     written: list[dict[str, Any]] = []
     open_call = ""
     for number, message in enumerate(messages):
@@ -55,9 +55,9 @@ def native_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def calls_as_text(message: Mapping[str, Any]) -> str:
-    """The calls of a server's message, untrusted, as agents read them; "" if there are none.
+    """The tool calls in a server's message (untrusted) as the text that agents read; "" if there are none.
 
-    Arguments that are no JSON object stay as they are, so that the answer is invalid.
+    Arguments that are not a JSON object are not changed, so that agents reject the call as invalid.
     """
     calls = message.get("tool_calls")
     functions = [call.get("function") for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else []

@@ -75,7 +75,7 @@ class Server:
         sends_seed: whether requests contain their seed.
         extra: further fields of every request's body, such as `{"reasoning_effort": "low"}`.
         native_tools: whether the tools of a prompt are sent as `tools`, and the answer's `tool_calls` are read; if not,
-            prompts describe them in words, and calls are text.
+            prompts describe the tools as text, and responses contain calls as text.
     """
 
     url: str
@@ -122,7 +122,7 @@ class ServerPolicy:
             model: name of the model on the server.
             max_response_tokens: most tokens of a response.
             system_prompt: a system message before every prompt; empty: none.
-            warn: receives what differs from the settings, each difference once.
+            warn: called with a message once for each deviation from the settings.
 
         Raises:
             ValueError: the package openai is not installed.
@@ -146,14 +146,14 @@ class ServerPolicy:
         return [_estimate("".join(message.text for message in messages_of(prompt))) for prompt in prompts]
 
     def take_weights(self, model: Any) -> None:
-        """Nothing to do: the server has its own weights."""
+        """Does nothing, because the server has its own weights."""
 
     async def respond(self, request: Request, *, temperature: float) -> Response:
         """The response to one request.
 
         Raises:
             AnswerFailed: the request failed after all retries.
-            ServerContextFull: it does not fit into the model's context.
+            ServerContextFull: prompt and response do not fit into the model's context.
             ServerRefused: the server rejects every request.
             ValueError: the temperature is negative or not finite.
         """
@@ -176,7 +176,7 @@ class ServerPolicy:
                 response = self.read(completion, body, tries + tried, time.perf_counter() - began)
                 if self._counts_tokens and response.usage is not None and response.usage.estimated:
                     self._counts_tokens = False
-                    self._warn(f"{self.server.url} does not report all tokens: a token is estimated as 4 characters")
+                    self._warn(f"{self.server.url} does not report all tokens: estimating 1 token per 4 characters")
                 return response
 
     def body(self, request: Request, temperature: float) -> dict[str, Any]:
@@ -235,7 +235,7 @@ class ServerPolicy:
         sent = body["extra_body"]
         name = told.rejected(sent) if self.adapts else None
         if name is not None and told.is_about_a_range and isinstance(sent[name], (int, float)):
-            return ServerRefused(f"{self.server.url} does not take {name} = {sent[name]}: {told}")
+            return ServerRefused(f"{self.server.url} does not accept {name} = {sent[name]}: {told}")
         if name is not None:
             return _ParameterRejected(name, told)
         if told.concerns_all(self._answered):
@@ -261,7 +261,7 @@ class ServerPolicy:
         """A completion as a response to `body`.
 
         Raises:
-            AnswerFailed: it has no text, and the model did not cause this.
+            AnswerFailed: it has no text, because of a tool call or the server's content filter.
         """
         choice = completion["choices"][0]
         text = text_of(choice["message"], MAX_CHARACTERS)
@@ -341,7 +341,7 @@ def _estimate(text: str) -> int:
 
 
 def server_policy(model: str, options: Mapping[str, Any], **usage: Any) -> ServerPolicy:
-    """A policy for evaluation with a server; `options` are the fields of `Server`, `usage` those of `ServerPolicy`.
+    """A policy for evaluation with a server; `options` are fields of `Server`, `usage` arguments of `ServerPolicy`.
 
     Raises:
         ValueError: an unknown option, a missing `url`, or openai is not installed.
@@ -354,7 +354,7 @@ def server_policy(model: str, options: Mapping[str, Any], **usage: Any) -> Serve
 
 
 def missing_client() -> str | None:
-    """What to install to use servers, in a sentence; None if nothing is missing."""
+    """A sentence about the package to install for servers; None if it is installed."""
     try:
         import openai  # noqa: F401
     except ImportError as error:

@@ -11,7 +11,7 @@ from typing import Any
 from hgpo.policies.chat import encodable
 
 MAX_ERROR_CHARACTERS = 600
-"""Of a server's message; the rest is left out."""
+"""Most characters of a server's error message; the rest is left out."""
 _KEYS = ("text", "refusal", "thinking", "reasoning", "reasoning_content")
 _THOUGHT = re.compile("think|reason")
 
@@ -19,8 +19,8 @@ _THOUGHT = re.compile("think|reason")
 def text_of(message: Mapping[str, Any], most: int) -> str:
     """The text of a message, at most `most` characters, without lone surrogates.
 
-    Content is text or a list of parts. Without content it is a refusal, or else the thoughts between tags: they
-    show why a response holds no action.
+    A message's content is text or a list of parts. Without content, the text is the refusal, or else the thoughts
+    between tags, which show why a response contains no action.
     """
     content, refusal = _parts(message.get("content")), _parts(message.get("refusal"))
     found = {kind: "".join(text for one, text in content if one == kind) for kind in ("text", "refusal", "thought")}
@@ -130,7 +130,7 @@ class ServerError:
 
     Attributes:
         text: the message, in one line.
-        status: the HTTP status; of a reply with status 200 the code in its body, if there is one.
+        status: the HTTP status; for a reply with status 200, the error code in its body if there is one.
         codes: all values of `code`, `type` and `status`, lower-cased.
         parameter: the request field that caused the error, if the server names one.
     """
@@ -163,7 +163,7 @@ class ServerError:
         return self.status == 400 and "output limit was reached" in self.text
 
     def concerns_all(self, answered: bool) -> bool:
-        """Whether every request fails: wrong key, model or address, or an empty account. `answered`: one did not."""
+        """Whether every request fails: wrong key, model or address, or empty account. `answered`: one has succeeded."""
         if self.status == 403 and _MODERATION.search(self.text):
             return False
         if self.status in (401, 402, 403, 404) or self.codes & _ALL_CODES or _ACCOUNT.search(self.text):
@@ -193,7 +193,7 @@ class ServerError:
 
 
 def read_error(value: Any, status: int) -> ServerError:
-    """The error in the body of a reply, an object of any server or text.
+    """The error in the body of a reply, which is text or JSON in the format of any server.
 
     Example: `read_error({"error": {"message": "Insufficient credits", "code": 402}}, 200).status == 402`.
     """

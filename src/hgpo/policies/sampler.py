@@ -4,10 +4,10 @@ Token t of row b is drawn by inverting the cumulative distribution at the unifor
 the row: neither other rows nor the order or size of batches change a row's response (floating point aside), and the
 same numbers give the same response on every device.
 
-Decoding uses attention without two costs of transformers'. With grouped-query attention and a padding mask,
-transformers copies keys and values once per query head; for one new token, `attend` passes the query heads that share
-a key head as queries of that head instead. On an accelerator, transformers checks for every token whether the mask
-hides anything, which makes the host wait.
+Decoding avoids two costs of transformers' attention. With grouped-query attention and a padding mask, transformers
+copies keys and values once per query head; for one new token, `attend` passes the query heads that share a key head as
+queries of that head instead. On an accelerator, transformers checks for every token whether the mask hides anything,
+which makes the host wait; `decoding_mask` omits the check.
 
 Shape suffixes: B rows, U distinct prompts, G shared beginnings, A rows still being written, P prompt tokens, Q new and
 S cached tokens, T response tokens, V vocabulary; in attention H query heads, K key heads, G query heads per key head,
@@ -92,7 +92,7 @@ def attend(
 def decoding_mask(
     *, q_length: int, device: torch.device, allow_is_causal_skip: bool = True, **options: Any
 ) -> torch.Tensor | None:
-    """transformers' mask [B, 1, Q, S]; on an accelerator, one for a single token even if it hides nothing."""
+    """transformers' mask [B, 1, Q, S]; on an accelerator a single token gets a mask even if it hides nothing."""
     waits = q_length == 1 and device.type != "cpu"
     mask: torch.Tensor | None = sdpa_mask(
         q_length=q_length, device=device, allow_is_causal_skip=allow_is_causal_skip and not waits, **options
@@ -110,7 +110,7 @@ class SampledTokens:
 
     Attributes:
         token_ids: int[T], the end token included.
-        log_probs: float32[T], of those tokens.
+        log_probs: float32[T], log-probs of the tokens.
         finished: whether it has an end token.
     """
 
@@ -140,7 +140,7 @@ def sample_responses(
         model: a causal language model.
         prompts: token ids of each row.
         uniform_BT: numbers in [0, 1), T = `max_tokens`; None for greedy decoding.
-        temperature: of the softmax; ignored by greedy decoding.
+        temperature: temperature of the softmax; ignored by greedy decoding.
         max_tokens: most tokens of a response.
         end_tokens: tokens that end a response.
         pad_token: fills the rest of a row.
@@ -175,7 +175,7 @@ def draw_tokens(
         log_prob_BV = logits_BV.log_softmax(-1)
     else:
         log_prob_BV = (logits_BV if temperature == 1 else logits_BV / temperature).log_softmax(-1)
-        # float64, or the last of 150,000 float32 sums would be off by more than a rare token's probability
+        # float64, because the last of 150,000 float32 sums would have an error above a rare token's probability
         cumulative_BV = log_prob_BV.exp().cumsum(-1, dtype=torch.float64)
         threshold_B1 = (uniform_B * cumulative_BV[:, -1]).unsqueeze(-1)
         token_B = torch.searchsorted(cumulative_BV, threshold_B1, right=True).squeeze(-1)
@@ -268,7 +268,7 @@ class _Decoder:
         return torch.cat(logits)
 
     def _forward_part(self, ids_UQ: NDArray[np.int64], mask_US: NDArray[np.bool_]) -> torch.Tensor:
-        """Logits [U, V] after Q new tokens of S."""
+        """Logits [U, V] after Q new tokens; the mask covers S tokens, of which the new ones are the last."""
         ids, mask = (torch.from_numpy(np.ascontiguousarray(array)).to(self.device) for array in (ids_UQ, mask_US))
         output = self.model(
             input_ids=ids,

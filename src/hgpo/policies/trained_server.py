@@ -6,7 +6,7 @@ trainer. For vLLM:
     VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve MODEL --enable-lora --max-lora-rank 16 \
         --logprobs-mode processed_logprobs
 
-Its answers are checked: docs/decisions/015-asking-servers.md. Shape suffix: T tokens.
+The server's answers are checked, see docs/decisions/015-asking-servers.md. Shape suffix: T tokens.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from hgpo.policies.weights import base_model, has_adapter, save_adapter
 
 
 class ServedAdapters:
-    """The adapters of a server; it keeps only the newest loaded.
+    """The adapters of a server, of which only the newest stays loaded.
 
-    Names such as "hgpo-3f9c01ab-1" are unique across processes: servers cache prompts by the adapter's name, and keep
-    the adapters of a killed run.
+    Names such as "hgpo-3f9c01ab-1" are unique across processes, because servers cache prompts by the adapter's name and
+    keep the adapters of a killed run.
     """
 
     def __init__(self, server: Server, folder: Path) -> None:
@@ -60,10 +60,10 @@ class ServedAdapters:
         self._loaded: str | None = None
 
     def load(self, model: Any) -> str:
-        """Load the adapter of `model` on the server and unload the previous one; returns the name of the new one.
+        """Load the adapter of `model` on the server, unload the previous one, and return the new adapter's name.
 
         Raises:
-            ServerRefused: the server rejects it.
+            ServerRefused: the server rejects the adapter.
         """
         self._count += 1
         name = f"hgpo-{self._process}-{self._count}"
@@ -91,28 +91,28 @@ class ServedAdapters:
             if may_be_gone and isinstance(error, openai.NotFoundError):  # the server was restarted
                 return
             raise ServerRefused(
-                f"{self._server.url}{path}: {reason(error)}. The server must load adapters of "
-                f"policy.lora.rank while it runs, and read {self._folder}; vLLM: VLLM_ALLOW_RUNTIME_LORA_UPDATING=True "
-                "vllm serve … --enable-lora --max-lora-rank …"
+                f"{self._server.url}{path}: {reason(error)}. The server must load adapters of rank policy.lora.rank "
+                f"while it runs, and read {self._folder}; with vLLM: VLLM_ALLOW_RUNTIME_LORA_UPDATING=True "
+                "vllm serve MODEL --enable-lora --max-lora-rank RANK"
             ) from error
 
 
 _TOKENS = {"return_token_ids": True, "logprobs": True}
 _WHOLE_DISTRIBUTION = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
-"""Explicit, since servers take defaults from the model's generation_config.json."""
+"""Sent explicitly, because servers take defaults from the model's generation_config.json."""
 _NEEDED = (
     "Training needs the tokens of prompt and response and their log-probs: serve the model with vLLM, or train with "
     "another policy.backend"
 )
 _PROBE = Request("?")
-_ROUNDING = 1e-3  # of a log-prob, which is 0 at most
+_ROUNDING = 1e-3  # largest log-prob that is accepted; above 0 because of rounding
 _SAME = 0.02  # relative difference of log-probs at two temperatures; a smaller one shows that temperature is ignored
 
 
 class TrainedServerPolicy(ServerPolicy):
     """A `ServerPolicy` whose responses have the tokens and log-probs that training needs."""
 
-    max_prompt_tokens: int  # by the trainer's tokenizer
+    max_prompt_tokens: int  # counted with the trainer's tokenizer
     adapts = False  # training needs every parameter
 
     def __init__(self, language_model: LanguageModel, server: Server, model: str, adapters: ServedAdapters) -> None:
@@ -130,7 +130,7 @@ class TrainedServerPolicy(ServerPolicy):
         )
         self.max_prompt_tokens = limits.prompt_tokens
         self._encoder, self._template_options = language_model.encoder, limits.chat.options
-        self._vocabulary = len(language_model.tokenizer)  # until the model is loaded, which may have more
+        self._vocabulary = len(language_model.tokenizer)  # the model, once loaded, may have more
         self._adapters = adapters
 
     def check(self) -> None:
@@ -156,7 +156,7 @@ class TrainedServerPolicy(ServerPolicy):
         """Use the adapter of `model` from now on.
 
         Raises:
-            ServerRefused: the server rejects it.
+            ServerRefused: the server rejects the adapter.
         """
         self._vocabulary = base_model(model).config.get_text_config().vocab_size
         self.model = self._adapters.load(model)
@@ -165,8 +165,8 @@ class TrainedServerPolicy(ServerPolicy):
         """As `ServerPolicy.respond`.
 
         Raises:
-            AnswerFailed: as there, with the server's address.
-            ServerRefused: as there, or the answer lacks valid tokens or log-probs.
+            AnswerFailed: as `ServerPolicy.respond`, with the server's address in the message.
+            ServerRefused: as `ServerPolicy.respond`, or the answer lacks valid tokens or log-probs.
         """
         try:
             return await super().respond(request, temperature=temperature)
@@ -270,7 +270,7 @@ def _array(values: Any) -> NDArray[Any] | None:
 
 
 def _log_probs(scored: Any) -> NDArray[np.float32] | None:
-    """The log-probs of the protocol's tokens; None if one is invalid."""
+    """The log-probs in the protocol's list of tokens; None if one is invalid."""
     log_prob_T = _array([_field(one, "logprob") for one in scored]) if isinstance(scored, list) else None
     if log_prob_T is None or log_prob_T.dtype.kind not in "fi":
         return None

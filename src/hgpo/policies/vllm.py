@@ -2,7 +2,7 @@
 
 The copy has the type that the trained module computes in. vLLM builds the model from its configuration; the weights are
 passed in memory, with a LoRA adapter merged, so every source of a model works. On a GPU, vLLM sleeps during updates,
-which frees its share of the card. This has not been measured on real GPUs.
+which frees its share of the GPU's memory. This has not been measured on real GPUs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def make_vllm_policy(
         max_num_seqs: most open requests.
         gpu_memory_utilization: share of a GPU's memory for vLLM's weights and key-value cache. On a CPU the cache has
             2 GiB, or `VLLM_CPU_KVCACHE_SPACE`.
-        enforce_eager: without compilation and CUDA graphs; None: only on a CPU, where compiling takes minutes.
+        enforce_eager: whether to skip compilation and CUDA graphs; None: only on a CPU, where compiling takes minutes.
 
     Raises:
         ValueError: the lengths exceed the model's positions, or vLLM rejects the model or an option.
@@ -69,8 +69,8 @@ def make_vllm_policy(
         engine = VllmEngine(language_model, arguments)
     except Exception as error:  # of many kinds: an unknown architecture, too little memory
         raise ValueError(
-            f"policy backend 'vllm' does not start ({type(error).__name__}: {error}); policy.backend=transformers "
-            "samples without it"
+            f"policy backend 'vllm' does not start ({type(error).__name__}: {error}); to sample without vLLM, set "
+            "policy.backend=transformers"
         ) from error
     engine.take_weights(language_model.model)
     return EnginePolicy("vllm", language_model, engine)
@@ -161,7 +161,7 @@ def _start(model: Any, arguments: dict[str, Any]) -> Any:
 
 
 def pack_tied_anew(model: Any) -> None:
-    """Renew the packed copy of an output layer tied to the embeddings; on a CPU vLLM does not do so itself."""
+    """Renew the packed copy of an output layer that is tied to the embeddings, which vLLM does not do on a CPU."""
     sharing = defaultdict(list)
     for module in model.modules():
         if module._parameters.get("weight") is not None:

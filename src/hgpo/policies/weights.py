@@ -108,8 +108,8 @@ def save_adapter(
 
     Args:
         model: a PEFT model.
-        folder: for the files of the adapter.
-        whole: gathers a weight of which each rank has a part; then all ranks call this function.
+        folder: the folder for the adapter's files.
+        whole: gathers a weight that is sharded over ranks; all ranks must then call `save_adapter`.
         write: whether this rank writes.
     """
     adapter = {name: whole(weight) for name, weight in model.state_dict().items() if ".lora_" in name}
@@ -127,9 +127,9 @@ def load_adapter(base: Any, folder: Path) -> Any:
     """`base` with the adapter in `folder`, trainable.
 
     Raises:
-        WrongBaseError: it was trained with other frozen weights.
-        IncompleteModelError: weights are missing or unexpected.
-        ValueError: it is damaged, or peft is not installed.
+        WrongBaseError: the adapter was trained with other frozen weights.
+        IncompleteModelError: weights of the adapter are missing or unexpected.
+        ValueError: the adapter is damaged, or peft is not installed.
     """
     check_peft()
     from peft import PeftModel
@@ -152,7 +152,7 @@ def load_adapter(base: Any, folder: Path) -> Any:
 
 
 def set_adapter(model: Any, weights: Mapping[str, torch.Tensor]) -> None:
-    """Replace the weights of an adapter; their names are those of `adapter_names`.
+    """Replace the weights of an adapter; `adapter_names` returns their names.
 
     Raises:
         IncompleteModelError: a name is missing or unknown.
@@ -197,7 +197,7 @@ def adapter_off(model: Any) -> AbstractContextManager[Any]:
 
 @contextmanager
 def adapter_dropout(model: Any, rng: np.random.Generator) -> Iterator[None]:
-    """In the context, the adapter uses dropout, with a seed from `rng`; without dropout nothing is drawn.
+    """In the context, the adapter uses dropout, with a seed from `rng`; an adapter without dropout draws no seed.
 
     Outside of the context there is no dropout, so that sampling and log-probs use the same function.
     """
@@ -342,10 +342,10 @@ def _merged(weight: torch.Tensor, layer: Any) -> torch.Tensor:
 
 
 def cast(model: Any, dtype: torch.dtype) -> Any:
-    """Convert the weights of `model` in place, as if it had been loaded in `dtype`; returns it.
+    """Convert the weights of `model` in place, as if it had been loaded in `dtype`, and return the model.
 
-    Buffers that are not stored with the weights keep their type: rotary frequencies in bfloat16 are off by up to
-    0.4 %, which is another position thousands of tokens into a prompt.
+    Buffers that are not stored with the weights keep their type: rotary frequencies in bfloat16 have an error of up to
+    0.4 %, which shifts positions thousands of tokens into a prompt.
     """
     computed = [
         (module, name, module._buffers[name])

@@ -44,7 +44,7 @@ class PolicyWrapper(Generic[Inner]):
 
 
 class Batched(Generic[Item, Result]):
-    """Calls a function of a batch with the items of all concurrent calls in one turn of the event loop."""
+    """Collects the items of all calls in one turn of the event loop, and passes them to a function as one batch."""
 
     def __init__(self, answer: Callable[[list[Item]], Sequence[Result | Exception]]) -> None:
         """`answer` returns one result per item; an exception among them is raised for its item only."""
@@ -127,10 +127,10 @@ FREE = Prices()
 class PricedPolicy(PolicyWrapper[AsyncPolicy]):
     """Adds up the cost of another policy's responses and stops at a limit.
 
-    Open requests are completed when the limit is reached, so the cost can exceed it by theirs.
+    Requests that are open when the limit is reached are completed, so the total can exceed it by their cost.
 
     Attributes:
-        cost: of all responses so far.
+        cost: cost of all responses so far.
     """
 
     def __init__(self, policy: AsyncPolicy, prices: Prices, *, limit: float | None = None, cost: float = 0.0) -> None:
@@ -157,7 +157,7 @@ class PricedPolicy(PolicyWrapper[AsyncPolicy]):
 
 
 def usage_of(response: Response) -> RequestUsage:
-    """The usage of a response; if its policy does not report it, its tokens and one request without duration."""
+    """The usage of a response; if its policy reports none: its tokens, one request and 0 seconds."""
     if response.usage is not None:
         return response.usage
     return RequestUsage(len(response.prompt_ids), len(response.token_ids), requests=1, seconds=0.0)

@@ -1,14 +1,14 @@
 """Splits training samples into batches that fit into memory and computes common prefixes once.
 
-The prompts of a batch begin with the same instructions, those of a task continue with the same goal, and the responses
-to one prompt begin with the same words. A row can therefore be a tree, in which every token follows its predecessor:
+All prompts begin with the same instructions, prompts of one task continue with the same goal, and responses to one
+prompt often begin with the same words. A row can therefore be a tree, in which every token follows its predecessor:
 
     go to fridge 1        go ─ to ┬ fridge ─ 1
     go to sink 1                  └ sink ─ 1
 
 A token attends to the tokens before it on its own branch, and its position is its depth, so the result is the same
-as in a separate row. Gradients of all branches add up in the common part. Samples with the same prompt and
-response have the same log-probs: the model computes them once, and their tokens count once.
+as in a separate row. Gradients of all branches add up in the common part. Samples with the same prompt and response
+have the same log-probs, so the model computes them once, and token limits count them once.
 
 Shape suffixes: R rows, W tokens of the widest row, B samples, M response tokens of all samples, U distinct ones.
 """
@@ -35,7 +35,7 @@ class ValueTarget:
     """A step's value in units of the targets' standard deviation.
 
     Attributes:
-        target: what the critic is trained towards.
+        target: the value that the critic is trained to predict.
         old: the critic's value before the update.
     """
 
@@ -45,7 +45,7 @@ class ValueTarget:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A step as the update sees it.
+    """A step in the form that the policy update needs.
 
     Example: a 57-token prompt answered by "go to fridge 1" and the end token is
     `Sample(prompt_ids=int32[57], response_ids=int32[5], log_probs=float32[5], advantage=0.7)`.
@@ -56,10 +56,10 @@ class Sample:
 
     prompt_ids: NDArray[np.int32]
     response_ids: NDArray[np.int32]
-    log_probs: NDArray[np.float32]  # of the response tokens, when they were sampled
+    log_probs: NDArray[np.float32]  # of the response tokens, recorded while sampling
     advantage: float
     cut: bool = False  # the response reached its length limit without an end token
-    value: ValueTarget | None = None  # of the step's prompt, where a critic is trained
+    value: ValueTarget | None = None  # None without a critic
 
     def __post_init__(self) -> None:
         if len(self.prompt_ids) == 0:
@@ -77,24 +77,24 @@ class Sample:
 
 SharePrefixes = Literal[True, False, "auto"]
 ROW_TOKENS = 512
-"""Width of a row of trees, or twice the longest sample: attention costs more in wider rows, and narrower share less."""
-_WIDE_ENOUGH = 256  # hidden size from which reading tokens takes longer than laying them out
+"""Width of a row of trees, unless twice the longest sample is more: wider rows cost attention, narrower share less."""
+_WIDE_ENOUGH = 256  # hidden size from which computing tokens takes longer than laying out trees
 logger = logging.getLogger(__name__)
-_LOGIT_TOLERANCE = 1e-3  # of logits computed in two ways; a scale or a cap differs by far more
-_TOLERANCE, _LOW_TOLERANCE = 1e-3, 5e-2  # of hidden states, float32 or less; a mask that is not heeded is far above it
-_TRIED = ([0, 1, 2, 3, 4, 5], [0, 1, 2, 5, 4])  # two samples that part; every vocabulary has these tokens
+_LOGIT_TOLERANCE = 1e-3  # of logits computed in two ways; a scale or a cap changes them by far more
+_TOLERANCE, _LOW_TOLERANCE = 1e-3, 5e-2  # of hidden states (float32, other types); an ignored mask changes them more
+_TRIED = ([0, 1, 2, 3, 4, 5], [0, 1, 2, 5, 4])  # two samples with a common prefix; every vocabulary has these ids
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixTree:
-    """Samples in one row.
+    """Samples laid out as a tree in one row.
 
     Attributes:
         members: indices of the samples.
         paths: per sample, the indices of its input tokens in the row.
         ids_W: int32, the tokens.
 
-    Example: the two samples above are `PrefixTree([0, 1], [[0, 1, 2, 3], [0, 1, 4, 5]], ids_W=int32[6])`.
+    Example: the module's example is `PrefixTree([0, 1], [[0, 1, 2, 3], [0, 1, 4, 5]], ids_W=int32[6])`.
     """
 
     members: list[int]
@@ -106,10 +106,10 @@ def row_tokens(model: Any, setting: SharePrefixes, samples: Sequence[Sample], ma
     """Most tokens of a row of trees; None: every sample has a separate row.
 
     Args:
-        model: reads the samples.
-        setting: "auto" is yes where the model can read trees and is wide enough to gain by them.
+        model: the model that computes the samples. Rows are separate if it does not support trees.
+        setting: True, False, or "auto": True if the model is wide enough for trees to save time.
         samples: the samples; none of them is split.
-        max_tokens: of a micro-batch.
+        max_tokens: most tokens of a micro-batch.
     """
     if not samples or not wants_trees(setting, model.config) or not reads_trees(model):
         return None
@@ -117,12 +117,12 @@ def row_tokens(model: Any, setting: SharePrefixes, samples: Sequence[Sample], ma
 
 
 def wants_trees(setting: SharePrefixes, config: Any) -> bool:
-    """Whether to use trees; "auto": if a model of this configuration is wide enough for them to save time."""
+    """The setting as a boolean; "auto" is True if a model of this configuration is wide enough for trees to pay off."""
     return bool(config.get_text_config().hidden_size >= _WIDE_ENOUGH) if setting == "auto" else setting
 
 
 def row_width(longest: int, max_tokens: int) -> int:
-    """Most tokens of a row of trees where the longest sample gives the model `longest`."""
+    """Most tokens of a row of trees if the longest sample has `longest` input tokens."""
     return max(min(max(ROW_TOKENS, 2 * longest), max_tokens), longest)
 
 
@@ -141,7 +141,7 @@ def pack(samples: Sequence[Sample], width: int) -> list[PrefixTree]:
 
 
 class _Row:
-    """A tree that grows. Samples come in an order in which each shares most with the one before."""
+    """A tree to which samples are added in lexical order: each shares its longest prefix with the previous sample."""
 
     def __init__(self, index: int, tokens: NDArray[np.int32]) -> None:
         self._members, self._paths, self._parts = [index], [np.arange(len(tokens))], [tokens]
@@ -168,9 +168,9 @@ class PackedTrees:
     """Trees as model inputs, and the positions of the samples' responses in them.
 
     Attributes:
-        inputs: of the model.
-        row_M: row of the token before each response token, samples in order, tokens in order.
-        place_M: its index in that row.
+        inputs: keyword arguments of the model.
+        row_M: for each response token, sample by sample, the row of the token before it.
+        place_M: for each response token, the index of the token before it in that row.
     """
 
     inputs: dict[str, Any]
@@ -208,7 +208,7 @@ def lay_out_trees(samples: Sequence[Sample], trees: Sequence[PrefixTree], device
 
 
 def reads_trees(model: Any) -> bool:
-    """Whether `model` accepts any mask and computes a branch like a separate row; tested once per model."""
+    """Whether `model` accepts any attention mask and computes a branch like a separate row; tested once per model."""
     if model not in _reads:
         _reads[model] = _reads_checked(model)
     return _reads[model]
@@ -230,7 +230,7 @@ def _reads_checked(model: Any) -> bool:
 
 
 def _makes_the_same_of_a_branch(body: Any, device: torch.device) -> bool:
-    """Tried on a tree of two samples."""
+    """Whether two samples have the same hidden states in a tree as in separate rows."""
     samples = [
         Sample(np.array(ids, dtype=np.int32), np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32), 0.0)
         for ids in _TRIED
@@ -272,7 +272,7 @@ def _split_checked(model: Any) -> tuple[Any, torch.nn.Module] | None:
     if found.shape == logits.shape and torch.allclose(found, logits, atol=_LOGIT_TOLERANCE, rtol=_LOGIT_TOLERANCE):
         return body, head
     logger.warning(
-        "%s scales or caps the logits of its head: all logits of a batch are computed at once", type(causal).__name__
+        "%s scales or caps the logits of its head, so a batch needs memory for all its logits", type(causal).__name__
     )
     return None
 
@@ -301,9 +301,9 @@ def micro_batches(samples: Sequence[Sample], max_tokens: int, row_tokens: int | 
 
     Args:
         samples: the samples.
-        max_tokens: of a batch.
-        row_tokens: width of rows that samples share (`hgpo.training.batching`): those that begin alike come into
-            one batch. None: a row each, batches of similar length, longest first, and equal lengths keep their order.
+        max_tokens: most tokens of a batch.
+        row_tokens: width of rows that samples share; samples with common prefixes come into one batch. None: one row
+            per sample and batches of similar lengths, longest first; samples of equal length keep their order.
     """
     if not samples:
         return []
@@ -344,9 +344,9 @@ def _of_equals(samples: Sequence[Sample], max_tokens: int) -> list[list[int]]:
 
 
 def padded_tokens(samples: Sequence[Sample], rows: Iterable[int], row_tokens: int | None = None) -> int:
-    """Tokens that the model is given of one batch.
+    """Tokens that the model computes for one batch, padding included: number of rows · width of the widest row.
 
-    Those are rows · width: of trees, or distinct samples · (longest prompt + longest response - 1).
+    Without trees there is one row per distinct sample, of longest prompt + longest response - 1 tokens.
     """
     chosen = [samples[row] for row in rows]
     if row_tokens is not None:

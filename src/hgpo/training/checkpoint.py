@@ -36,7 +36,7 @@ OPTIMIZER_FILE = "optimizer.safetensors"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What `load_checkpoint` brings back. `state` is what the caller gave `save_checkpoint`."""
+    """The result of `load_checkpoint`. `state` is the argument `state` of `save_checkpoint`."""
 
     path: Path
     update: int
@@ -56,10 +56,10 @@ def save_checkpoint(
     state: Mapping[str, Any],
     keep: int | None = None,
 ) -> None:
-    """Write `folder`/<update>, whole or not at all; `state` and `keep` as in `hgpo.runs.checkpoints.whole_checkpoint`.
+    """Write `folder`/<update> completely or not at all; `hgpo.runs.checkpoints.whole_checkpoint` explains `keep`.
 
     Raises:
-        TypeError, ValueError: `state` is not JSON, or holds NaN. Nothing is written then.
+        TypeError, ValueError: `state` is not JSON, or contains NaN. Nothing is written then.
     """
     with saving(folder / str(update)), whole_checkpoint(folder, update, state, keep) as partial:
         if has_adapter(model):
@@ -75,7 +75,7 @@ def save_checkpoint(
 
 @contextmanager
 def saving(folder: Path) -> Iterator[None]:
-    """In the block, an error of the disk names `folder`, that of safetensors, too."""
+    """Inside the block, disk errors, also those of safetensors, are raised as an `OSError` that names `folder`."""
     try:
         with naming(folder):
             yield
@@ -96,8 +96,8 @@ def load_checkpoint(
     Learning rate and weight decay come from `settings`, the moments and step counts from the checkpoint.
 
     Raises:
-        CheckpointError: it is damaged, or its optimiser state belongs to another model.
-        WrongBaseError: its adapter was trained with other base weights than `base`.
+        CheckpointError: the checkpoint is damaged, or its optimiser state belongs to another model.
+        WrongBaseError: the checkpoint's adapter was trained with other base weights than `base`.
     """
     document = check_bytes(path)
     language_model = _open(path, limits, device, base)
@@ -107,20 +107,20 @@ def load_checkpoint(
 
 
 def restore_critic(path: Path, critic: Critic) -> None:
-    """Give a critic the head, statistics and moments in the checkpoint `path`, whose layers it already has.
+    """Load a critic's head, target statistics and optimiser moments from the checkpoint `path`, but not its layers.
 
     Raises:
-        CheckpointError: they are missing, damaged or of another model.
+        CheckpointError: a file is missing, damaged or of another model.
     """
     _readable(path, lambda: critic.model.load_head(path))
     _restore_optimizer(path, critic.model, critic.optimizer, f"{FOLDER}/{OPTIMIZER_FILE}")
 
 
 def load_critic_layers(path: Path, start: LanguageModel, device: str) -> Any:
-    """The layers of a separate critic in the checkpoint `path`; `start` gets the adapter where it has one.
+    """The layers of a separate critic in the checkpoint `path`; if they are an adapter, it is put on `start`.
 
     Raises:
-        CheckpointError: they are missing or damaged.
+        CheckpointError: the layers are missing or damaged.
     """
     place = path / FOLDER
     if not place.is_dir():
@@ -139,11 +139,11 @@ def open_language_model(
         path: the checkpoint's folder.
         limits: see `GenerationLimits`.
         device: "auto" is CUDA if available.
-        base: what the adapter is put on, where the checkpoint holds one.
+        base: the model that the adapter is put on, if the checkpoint contains an adapter.
 
     Raises:
-        CheckpointError: the checkpoint is damaged; so does `LanguageModel.model` where the weights are.
-        ValueError: it holds an adapter, and there is no `base`.
+        CheckpointError: the checkpoint is damaged. (Damaged weights raise it on first use of `LanguageModel.model`.)
+        ValueError: the checkpoint contains an adapter, and there is no `base`.
     """
     check_bytes(path, leave_out=[OPTIMIZER_FILE, f"{FOLDER}/"])
     return _open(path, limits, device, base)
@@ -153,7 +153,7 @@ def _open(path: Path, limits: GenerationLimits | None, device: str, base: Langua
     resolve_device(device)  # a missing device is not an error of the checkpoint
     if is_adapter(path):
         if base is None:
-            raise ValueError(f"{path} contains an adapter; loading it needs its base model, too")
+            raise ValueError(f"{path} contains an adapter: pass its base model as `base`")
         return base.changed(lambda model: _readable(path, lambda: load_adapter(model, path)))
 
     def load() -> Any:
@@ -163,7 +163,7 @@ def _open(path: Path, limits: GenerationLimits | None, device: str, base: Langua
 
 
 def is_adapter(path: Path) -> bool:
-    """Whether the checkpoint holds an adapter, and not a whole model."""
+    """Whether the checkpoint contains an adapter instead of a whole model."""
     return (path / CONFIG_FILE).exists()
 
 
@@ -171,7 +171,7 @@ def _readable(path: Path, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except WrongBaseError:
-        raise  # the checkpoint is as it should be
+        raise  # the checkpoint is not damaged
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise unusable(path, error) from error
 

@@ -1,4 +1,4 @@
-"""Collects the episodes of an update: groups of rollouts, with uniform groups replaced by new ones."""
+"""Collects the episodes of an update: groups of rollouts. Groups with equal total rewards can be replaced by others."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from hgpo.rollout.sampling import exchange_uniform, task_indices, uniform_groups
 
 
 def sampling_temperature(settings: RolloutSettings, update: int, updates: int) -> float:
-    """The sampling temperature of an update, from 1, of `updates`.
+    """The sampling temperature of one of the updates 1, …, `updates`.
 
-    The entropy of a policy falls during training: all rollouts of a task have the same result, advantages become 0,
+    The entropy of a policy falls during training, until all rollouts of a task have the same result, advantages are 0,
     and learning stops. A rising temperature keeps the rollouts different:
 
         T(u) = T_1 + (T_last - T_1) · (u - 1) / (updates - 1)
 
-    with `rollout.temperature` and `rollout.last_temperature`. Log-probs are trained at this temperature.
+    T_1 is `rollout.temperature`, T_last `rollout.last_temperature`. The update computes log-probs at this temperature.
 
-    Example: 1.1 to 1.5 in five updates are 1.1, 1.2, 1.3, 1.4, 1.5.
+    Example: 1.1 to 1.5 in five updates: 1.1, 1.2, 1.3, 1.4, 1.5.
     """
     first, last = settings.temperature, settings.last_temperature
     if last is None or updates == 1:
@@ -40,11 +40,11 @@ class Collected:
     """The episodes of an update.
 
     Attributes:
-        steps: of the groups that are trained on.
+        steps: steps of the groups that are trained on.
         replaced: steps of the replaced groups.
         resampled_groups: number of replaced groups.
         tasks_drawn: number of tasks used by the run, including this update.
-        temperature: at which they were sampled.
+        temperature: the sampling temperature.
     """
 
     steps: list[StepRecord]
@@ -58,14 +58,14 @@ class Collector:
     """Plays the training tasks in the run's order.
 
     Args:
-        tasks: of the training split.
-        policy: plays them.
-        rules: of the episodes; each update sets its own temperature.
+        tasks: tasks of the training split.
+        policy: plays the tasks.
+        rules: rules of the episodes; each update sets its own temperature.
         rng: all randomness of the rollouts.
         settings: group size, tasks per update, dynamic sampling.
-        updates: of the whole run, for the temperature.
-        seed: of the order of tasks.
-        monitor: watches the batches.
+        updates: number of updates of the run, which the temperature depends on.
+        seed: seed of the order of tasks.
+        monitor: reports progress and problems of the episodes.
 
     Attributes:
         note: callback for text about the progress.
@@ -89,7 +89,7 @@ class Collector:
         self._rules, self.settings, self._updates, self._seed, self._monitor = rules, settings, updates, seed, monitor
 
     def collect(self, update: int, tasks_drawn: int) -> Collected:
-        """The groups of one update; groups in which all rollouts earned the same may be replaced."""
+        """Play one update's groups; replace groups of equal total rewards, at most `resample_uniform_groups` times."""
         settings = self.settings
         temperature = sampling_temperature(settings, update, self._updates)
         steps = self._play(f"{update}/", tasks_drawn, settings.tasks_per_update, temperature)
@@ -110,7 +110,7 @@ class Collector:
         return Collected(steps, replaced, resampled, tasks_drawn, temperature)
 
     def _play(self, label: str, drawn: int, count: int, temperature: float) -> list[StepRecord]:
-        """The next `count` tasks after the first `drawn`."""
+        """Play `count` tasks of the run's order of tasks, after the first `drawn`."""
         indices = task_indices(self._seed, len(self.tasks), drawn, count)
         group_size = self.settings.group_size
         batch = self._monitor.begin(

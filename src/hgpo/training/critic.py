@@ -1,9 +1,9 @@
-"""The critic of a training: it estimates the value of every step, and learns from the returns.
+"""The critic: it estimates the value of every step, and learns from the returns.
 
     values = critic.estimate(steps)  ->  advantages  ->  critic.train(samples)
 
-The value loss of a critic that shares the policy's layers is a term of the policy's own update
-(`hgpo.training.update`), and `train` changes its head alone.
+If the critic shares the policy's layers, its value loss is a term of the policy update (`hgpo.training.update`), and
+`train` changes only its head.
 
 Shape suffixes: N steps, B prompts of a micro-batch.
 """
@@ -33,11 +33,11 @@ from hgpo.training.value_model import ValueModel, prompt_end_states, prompt_samp
 
 @dataclass(frozen=True, slots=True)
 class CriticRules:
-    """What a critic's targets and forward passes depend on.
+    """Settings of a critic's targets and forward passes.
 
     Attributes:
         gamma: discount of the returns.
-        target_lambda: of the targets, see `hgpo.estimators.gae.value_targets`.
+        target_lambda: lambda of the targets, see `hgpo.estimators.gae.value_targets`.
         precision: arithmetic of the forward passes.
     """
 
@@ -51,8 +51,8 @@ class Critic:
 
     Attributes:
         model: see `ValueModel`.
-        optimizer: of the critic's own parameters.
-        settings: of the critic.
+        optimizer: optimiser of the critic's own parameters.
+        settings: section `critic` of the settings.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Critic:
         self._training, self._rules = training, rules
 
     def trains_alone(self, update: int) -> bool:
-        """Whether the policy stays as it is in this update, counted from 1."""
+        """Whether update number `update`, from 1, trains the critic and not the policy."""
         return update <= self.settings.pretrain_updates
 
     def estimate(self, steps: Sequence[StepRecord]) -> Values:
@@ -84,7 +84,7 @@ class Critic:
         return Values(found[: len(steps)], bootstrap_N)
 
     def targets(self, batch: StepBatch) -> tuple[list[ValueTarget], Metrics]:
-        """What each step's value is trained towards, and figures about the values; updates the normalisation."""
+        """Each step's target and figures about the values; also updates the normalisation with the targets."""
         assert batch.value is not None, "`estimate` made them"
         target_N = value_targets(batch, self._rules.gamma, self._rules.target_lambda)
         self.model.rescale(target_N)
@@ -94,7 +94,7 @@ class Critic:
         return targets, value_figures(target_N, batch.value)
 
     def shared(self) -> SharedCritic | None:
-        """What the policy's update needs of a critic that shares its layers; None for a separate one."""
+        """What the policy update needs of a critic that shares the policy's layers; None for a separate critic."""
         if not self.model.shared:
             return None
         return SharedCritic(
@@ -108,13 +108,13 @@ class Critic:
         rng: np.random.Generator,
         on_progress: Callable[[int, int], object] = lambda done, total: None,
     ) -> Metrics:
-        """Train the critic's own parameters on all steps, `training.epochs` times, in mini-batches as the policy's.
+        """Train the critic's own parameters on all steps, `training.epochs` times, in mini-batches like the policy's.
 
         Args:
-            prompts: int32[P] of each step.
-            targets: of each step.
+            prompts: prompt ids of each step, int32[P].
+            targets: target of each step.
             rng: shuffles the steps.
-            on_progress: receives the number of steps trained on, and of all.
+            on_progress: called with the number of steps trained on so far, and in total.
 
         Returns:
             Means over the optimiser steps: critic_loss, critic_clip_fraction, critic_gradient_norm.

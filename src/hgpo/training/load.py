@@ -1,4 +1,4 @@
-"""Loads language models and policies from the policy settings, and those of a run: its start and its checkpoints."""
+"""Loads language models and policies: those of the policy settings, and a run's start policy and checkpoints."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from hgpo.training.checkpoint import is_adapter, open_language_model
 def use_threads(threads: int | None) -> None:
     """Use this many CPU threads for tensors (`run.threads`); None: PyTorch's choice.
 
-    Every process that computes for a run calls this first: another number of threads rounds sums differently.
+    Every process that computes for a run calls this first, because sums round differently with another number.
     """
     if threads is not None:
         torch.set_num_threads(threads)
 
 
 def check_model(policy: PolicySettings) -> None:
-    """Reject a language model that does not exist, or whose chat template cannot be used; no weights are loaded.
+    """Check that the language model exists and has a usable chat template; no weights are loaded.
 
     Raises:
-        ConfigError: names what is missing.
+        ConfigError: there is no such model, or its chat template is missing or not usable.
     """
     if policy.model == "tiny":
         return
@@ -50,8 +50,8 @@ def check_model(policy: PolicySettings) -> None:
 
 
 def check_policy(policy: PolicySettings, *, warm_start: bool) -> None:
-    """Reject a policy backend that does not exist, does not take its options or cannot train; LoRA without its library;
-    and a model that does not exist. A backend's own check of what it depends on runs last.
+    """Check that the backend exists, accepts its options and can train, that LoRA's library is installed and that the
+    model exists. The backend's own check of its dependencies runs last.
 
     Args:
         policy: the settings.
@@ -71,17 +71,17 @@ def check_policy(policy: PolicySettings, *, warm_start: bool) -> None:
     if not backend.trainable:
         raise ConfigError(
             f"policy.backend = {name!r} returns no token ids and log-probs, which training needs; "
-            "evaluate with it, and train with another"
+            "use it to evaluate, and another policy.backend to train"
         )
     if backend.adapters_only and not policy.lora.rank:
         raise ConfigError(
-            f"policy.backend = {name!r} cannot be handed whole weights: train an adapter (policy.lora.rank above 0), "
+            f"policy.backend = {name!r} cannot receive whole weights: train an adapter (policy.lora.rank above 0), "
             "or choose another policy.backend",
         )
     if backend.adapters_only and warm_start:
         raise ConfigError(
-            f"warm_start.enabled: policy.backend = {name!r} plays the weights that the server holds, which a warm "
-            "start would change here alone: warm up in a run with another policy.backend, and serve its folder start/",
+            f"warm_start.enabled = true: policy.backend = {name!r} samples from the server's weights, which the warm "
+            "start does not change: use another policy.backend for the warm start, then serve that run's folder start/",
         )
     check_model(policy)  # may ask the hub, so after the checks on this machine
     if backend.check is not None:
@@ -89,12 +89,12 @@ def check_policy(policy: PolicySettings, *, warm_start: bool) -> None:
 
 
 def limits_of(policy: PolicySettings) -> GenerationLimits:
-    """How a run uses its language model."""
+    """Token limits, precision and chat of the policy's language model."""
     return GenerationLimits(policy.max_prompt_tokens, policy.max_response_tokens, policy.precision, chat_of(policy))
 
 
 def chat_of(policy: PolicySettings) -> Chat:
-    """The chat around every prompt."""
+    """System prompt and options of the chat template."""
     return Chat(policy.system_prompt, policy.chat_template_options)
 
 
@@ -113,7 +113,7 @@ def load_language_model(source: str | Path, policy: PolicySettings, *, trained: 
 
 
 def with_adapter(language_model: LanguageModel, lora: LoraSettings, *, seed: int) -> LanguageModel:
-    """The model that is trained: with a new adapter where `lora.rank` is above 0."""
+    """The model to train: `language_model` itself, or with a new adapter if `lora.rank` is above 0."""
     if not lora.rank:
         return language_model
     return language_model.changed(lambda model: add_adapter(model, adapter_of(lora), seed=seed))
@@ -125,7 +125,7 @@ def adapter_of(lora: LoraSettings) -> Adapter:
 
 
 def choose_sampler(policy: PolicySettings) -> tuple[PolicySettings, str]:
-    """The settings with a backend in place of "auto", and a line about the choice on CUDA; elsewhere it is empty."""
+    """The settings with "auto" replaced by a backend, and a line that explains the choice on CUDA ("" otherwise)."""
     if policy.backend != AUTO:
         return policy, ""
     name, line = DEFAULT, ""
@@ -135,7 +135,7 @@ def choose_sampler(policy: PolicySettings) -> tuple[PolicySettings, str]:
 
 
 def _sampler_on_cuda(policy: PolicySettings) -> tuple[str, str]:
-    """vLLM where it is installed and takes the options, and a line that says so or why not."""
+    """The backend (vLLM if it is installed and accepts the options), and a line with the choice and its reason."""
     vllm = BACKENDS.get("vllm")
     if policy.model == "tiny":
         return DEFAULT, f"Sampler: {DEFAULT} (policy.backend = auto): a tiny model does not need vLLM"
@@ -147,13 +147,13 @@ def _sampler_on_cuda(policy: PolicySettings) -> tuple[str, str]:
         return DEFAULT, f"Note: generation will be slow: policy.backend = auto does not use vLLM: {error}"
     share = policy.options.get("gpu_memory_utilization", GPU_SHARE)
     return "vllm", (
-        f"Sampler: vLLM (policy.backend = auto on CUDA) with {share:.0%} of the card, which it frees during updates; "
-        "not measured on GPUs. policy.backend=transformers replaces it"
+        f"Sampler: vLLM (policy.backend = auto on CUDA) with {share:.0%} of the GPU memory, freed during updates; not "
+        "measured on GPUs. To use transformers instead, set policy.backend=transformers"
     )
 
 
 def make_backend_policy(policy: PolicySettings, language_model: LanguageModel) -> AnyPolicy:
-    """The policy backend of the settings, playing `language_model`; for "auto" that of transformers."""
+    """A policy that samples from `language_model` with the backend of the settings; "auto" means transformers."""
     return make_policy(DEFAULT if policy.backend == AUTO else policy.backend, language_model, policy.options)
 
 
@@ -162,10 +162,10 @@ class RunPolicies:
     """The policies of one run: the policy before the first update, and its checkpoints.
 
     Attributes:
-        run: its folder.
-        settings: its policy settings.
-        warm_start: whether the run made its own start, in `start/`.
-        seed: of a new adapter's weights.
+        run: the run's folder.
+        settings: the run's policy settings.
+        warm_start: whether the run has a warm start, whose policy is in `start/`.
+        seed: seed of a new adapter's weights.
     """
 
     run: RunDirectory
@@ -197,7 +197,7 @@ class RunPolicies:
     def policy(self, checkpoint: str) -> tuple[AnyPolicy, str]:
         """A policy that plays a checkpoint, and the checkpoint's name; see `language_model`.
 
-        A running training may delete the newest checkpoint after it has written a newer one; this one is then used.
+        If a running training deletes the newest checkpoint meanwhile, its successor is used.
         """
         try:
             language_model, found = self.language_model(checkpoint)
@@ -205,7 +205,7 @@ class RunPolicies:
             if checkpoint != "newest":
                 raise
             return self.policy(checkpoint)
-        if found == "start":  # a new adapter changes nothing, and some backends play no model without one
+        if found == "start":  # a new adapter does not change the output, and some backends require an adapter
             language_model = with_adapter(language_model, self.settings.lora, seed=self.seed)
         return make_backend_policy(self.settings, language_model), found
 
@@ -214,7 +214,7 @@ class RunPolicies:
 
         Raises:
             RunDirectoryError: the run has no such checkpoint.
-            CheckpointError: it is damaged.
+            CheckpointError: the checkpoint is damaged.
         """
         folder = self.folder(checkpoint)
         if folder is None:

@@ -1,13 +1,13 @@
 """Log-probs and entropies of given responses under a model, within the available memory.
 
 The logits of a whole micro-batch can take more memory than the model: 8,192 tokens of 151,936 logits are 5 GB in
-float32, and training needs several such tensors at once. Above `max_logits`, the logits of a chunk of tokens exist
-while it is computed, and are computed again in the backward pass. After CUDA ran out of memory, the same work runs
-again in smaller micro-batches.
+float32, and training needs several such tensors at once. If there are more than `max_logits`, they are computed in
+chunks of tokens, one chunk at a time, and computed again in the backward pass. If memory runs out nevertheless, the
+work runs again in smaller micro-batches.
 
 Shape suffixes: B samples, P prompt tokens, T response tokens, L = P + T - 1 input tokens, M response tokens of all
-samples, U those that differ in the tokens before them, C tokens of a chunk, N tokens in any layout, H hidden size,
-V vocabulary.
+samples, U distinct pairs of a response token and its prefix, C tokens of a chunk, N tokens in any layout, H hidden
+size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _HELP = (
 )
 Entropy = Literal["none", "figure", "with_gradient"]
 MAX_LOGITS = 2**26
-"""A quarter of a GiB in float32."""
+"""Default of `max_logits`: a quarter of a GiB in float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class TokenLogProbs:
     prompt_end_BH: torch.Tensor | None = None
 
     def rows(self, index_B: torch.Tensor) -> TokenLogProbs:
-        """Those of some rows, which may come several times."""
+        """The results of the rows `index_B`, which may contain a row several times."""
         entropy_BT = None if self.entropy_BT is None else self.entropy_BT[index_B]
         prompt_end_BH = None if self.prompt_end_BH is None else self.prompt_end_BH[index_B]
         return TokenLogProbs(self.log_prob_BT[index_B], entropy_BT, self.mask_BT[index_B], prompt_end_BH)
@@ -89,29 +89,29 @@ def token_log_probs(
     row_tokens: int | None = None,
     prompt_ends: bool = False,
 ) -> TokenLogProbs:
-    """Score the responses of `samples` in one forward pass of the distinct ones, with gradients where autograd is on.
+    """Log-probs and entropies of responses from one forward pass over the distinct samples, with gradients if enabled.
 
         log_prob[b, t] = log softmax(logits[b, t] / temperature)[response[b, t]]
         entropy[b, t]  = -Σ_v p_v log p_v,  p = softmax(logits[b, t] / temperature)
 
-    Layout: rows of trees (`hgpo.training.batching`), or a row each: prompts flush right, responses flush left, so
-    all responses start in one column. Logits are computed for response positions only. The last response token predicts
-    nothing and is left out of the input. Values outside the mask are finite but mean nothing.
+    Layout: rows of trees (`hgpo.training.batching`), or one row per sample: prompts flush right, responses flush left,
+    so all responses start in one column. Logits are computed for response positions only. The last response token
+    predicts nothing and is left out of the input. Values outside the mask are finite but have no meaning.
 
     Args:
         model: a causal language model.
-        samples: what is computed; no response may be empty.
+        samples: the samples; no response may be empty.
         temperature: divides the logits.
         precision: arithmetic of the forward pass.
-        entropy: whether it is computed, as a metric or for the loss.
+        entropy: "none", "figure" (a metric, without gradient) or "with_gradient" (a term of the loss).
         max_logits: most logits in memory at a time; if B · T · V is larger, they are computed in chunks, and
             recomputed in the backward pass.
-        recompute_layers: see `hgpo.training.log_probs`.
-        row_tokens: width of rows that samples share; None: a row each.
-        prompt_ends: whether the hidden states at the ends of the prompts are wanted.
+        recompute_layers: whether layers keep only their inputs for the backward pass, see `recomputed_layers`.
+        row_tokens: width of rows that samples share; None: one row per sample.
+        prompt_ends: whether to return the hidden states at the ends of the prompts.
 
     Raises:
-        ValueError: these are wanted, and the model's logits are not its head applied to its hidden states.
+        ValueError: `prompt_ends` is True, and the model's logits are not its head applied to its hidden states.
     """
     first, place = distinct(samples)
     chosen = [samples[row] for row in first]
@@ -128,7 +128,7 @@ def token_log_probs(
 
 @dataclass(frozen=True, slots=True)
 class _LogProbConfig:
-    """Arguments of `token_log_probs`, and how many tokens are computed at a time."""
+    """Arguments of `token_log_probs`, and `chunk`, the most tokens whose logits are computed at a time."""
 
     temperature: float
     precision: Precision
@@ -142,7 +142,7 @@ class _LogProbConfig:
 
 
 def _rows_log_probs(model: Any, samples: Sequence[Sample], config: _LogProbConfig) -> TokenLogProbs:
-    """Distinct samples in a row each."""
+    """`token_log_probs` of distinct samples, with one row per sample."""
     inputs, token_BT, mask_BT = lay_out(samples, model.device)
     columns = last_columns(model, token_BT.shape[1])
     parts = split_model(model) if config.prompt_ends or token_BT.numel() > config.chunk else None
@@ -164,7 +164,7 @@ def _rows_log_probs(model: Any, samples: Sequence[Sample], config: _LogProbConfi
 
 
 def _trees_log_probs(model: Any, samples: Sequence[Sample], config: _LogProbConfig, row_tokens: int) -> TokenLogProbs:
-    """Distinct samples in rows that they share. A token that several have after the same words is computed once."""
+    """`token_log_probs` of distinct samples in shared rows. Equal tokens after equal prefixes are computed once."""
     packed = lay_out_trees(samples, pack(samples, row_tokens), model.device)
     response_BT, present_BT = pad_right([sample.response_ids for sample in samples], 0)
     found_U3, place_M = np.unique(
@@ -214,7 +214,7 @@ def _spread(
     mask_BT: torch.Tensor,
     prompt_end_BH: torch.Tensor | None,
 ) -> TokenLogProbs:
-    """The tokens where the mask has them, row by row."""
+    """Place the values of the M response tokens where the mask is True, row by row; 0 elsewhere."""
     zero_BT = torch.zeros(mask_BT.shape, device=mask_BT.device)
     entropy_BT = None if entropy_M is None else zero_BT.masked_scatter(mask_BT, entropy_M)
     return TokenLogProbs(zero_BT.masked_scatter(mask_BT, log_prob_M), entropy_BT, mask_BT, prompt_end_BH)
@@ -223,13 +223,13 @@ def _spread(
 def log_probs_of_logits(
     logits_NV: torch.Tensor, token_N: torch.Tensor, temperature: float, entropy: Entropy
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Log-prob of each token and the entropy it was drawn with, both float32 of the tokens' shape.
+    """Log-prob of each token and entropy of the distribution that it was drawn from, both float32 in the tokens' shape.
 
     Args:
-        logits_NV: of the tokens' shape and the vocabulary.
+        logits_NV: the logits, in the tokens' shape with the vocabulary as last dimension.
         token_N: the tokens, in any layout.
         temperature: divides the logits.
-        entropy: "none" gives None; a "figure" takes no part in gradients.
+        entropy: "none" (None is returned), "figure" (without gradient) or "with_gradient".
     """
     log_prob_NV = (logits_NV.float() / temperature).log_softmax(-1)
     log_prob_N = log_prob_NV.gather(-1, token_N.unsqueeze(-1)).squeeze(-1)
@@ -240,7 +240,7 @@ def log_probs_of_logits(
 
 
 def lay_out(samples: Sequence[Sample], device: torch.device) -> tuple[dict[str, Any], torch.Tensor, torch.Tensor]:
-    """What the model is given, the response tokens [B, T], and which of these are any."""
+    """Keyword arguments of the model, the response tokens padded on the right [B, T], and their mask [B, T]."""
     prompt_BP, prompt_mask_BP = pad_left([sample.prompt_ids for sample in samples], 0)
     response_BT, mask_BT = pad_right([sample.response_ids for sample in samples], 0)
     ids_BL = torch.from_numpy(np.concatenate([prompt_BP, response_BT[:, :-1]], axis=1)).to(device)
@@ -266,7 +266,7 @@ def response_log_probs(
 ) -> list[NDArray[np.float32]]:
     """Log-probs of each sample's response, without gradients, in batches of at most `max_tokens` padded tokens.
 
-    No response may be empty. Where CUDA runs out of memory the batches get smaller, see `within_memory`.
+    No response may be empty. If memory runs out, the batches get smaller, see `within_memory`.
     """
 
     def computed(batches: list[NDArray[np.int64]], width: int | None) -> list[NDArray[np.float32]]:
@@ -319,11 +319,11 @@ def recomputed_layers(model: Any) -> Iterator[None]:
 
 
 def return_freed_memory() -> bool:
-    """Return the C library's free pages to the system; False if it is not glibc, or has none.
+    """Return the C library's free pages to the system; False if the library is not glibc or has no free pages.
 
-    It keeps freed blocks of up to 32 MiB, such as the tensors of layers. Their sizes differ between sampling and
-    training, so many cannot be reused, and the process would grow with every update. Call it between the phases of a
-    training: pages that are needed again have to be mapped again.
+    glibc keeps freed blocks of up to 32 MiB, such as the tensors of layers. Their sizes differ between sampling and
+    training, so many cannot be reused, and the process would grow with every update. Call this function only between
+    the phases of a training, because pages that are needed again have to be mapped again.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -336,7 +336,7 @@ class SampleTooLongError(ValueError):
 
 
 _lowered: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()
-"""The current limit of a model in tokens, and how often it was lowered."""
+"""Model -> its current limit in tokens, and how often the limit was lowered."""
 
 
 def within_memory(
@@ -354,7 +354,7 @@ def within_memory(
 
     Args:
         model: the limit is stored per model.
-        samples: what is cut into `micro_batches`.
+        samples: the samples that are split into `micro_batches`.
         max_tokens: the limit to begin with.
         work: (batches of indices, width of shared rows or None) -> result; it must start from the beginning each time.
             PyTorch's random state is restored before every call.
@@ -362,7 +362,7 @@ def within_memory(
         share_prefixes: whether samples share rows (`hgpo.training.batching.row_tokens`).
 
     Raises:
-        SampleTooLongError: a sample does not fit by itself.
+        SampleTooLongError: a single sample does not fit into memory.
     """
     if model.device.type == "cpu":
         return_freed_memory()

@@ -1,11 +1,10 @@
-"""The terms of the loss, as pure functions of per-token tensors, and the correction for another sampler's arithmetic.
+"""The terms of the loss, as pure functions of per-token tensors, and the correction for a sampler with other log-probs.
 
     loss = mean(policy_loss) + kl_coefficient · mean(kl) - entropy_coefficient · mean(entropy)
 
 `LOSSES` are the policy losses by the names of `training.loss`; `token_weights` are the weights of tokens in the means
-of `training.loss_aggregation`; docs/algorithms/losses.md compares both. A weighted mean can be computed in parts: those
-of all micro-batches add up to the mini-batch's mean, however it is cut. Values outside the mask, NaN included,
-contribute nothing.
+of `training.loss_aggregation`; docs/algorithms/losses.md compares both. A weighted mean can be computed in parts: the
+parts of any micro-batches add up to the mini-batch's mean. Values outside the mask, NaN included, contribute nothing.
 
 Shape suffixes: B responses, T tokens of the longest, N response tokens of an update, R responses with tokens,
 M micro-batches.
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 from hgpo.config import Loss, LossAggregation
 
-MAX_LOG_RATIO = 20.0  # beyond it exp() only produces infinities; the losses clip far below it
+MAX_LOG_RATIO = 20.0  # keeps exp() finite; the losses clip far below it
 _MAX_SEQUENCE_LOG_RATIO = 10.0  # of GSPO's mean over tokens; far above any clip
 _MAX_KL = 10.0
 _MAX_LOG_WEIGHT = 20.0  # in both directions: keeps exp() finite and above 0
@@ -35,10 +34,10 @@ class ResponseTokens:
     Attributes:
         log_prob_BT: under the policy that is trained, with gradient.
         old_log_prob_BT: under the policy before the update.
-        advantage_B1: of the step that a response belongs to; any shape that broadcasts.
-        mask_BT: bool, a token of the response; other values are ignored.
+        advantage_B1: advantage of the response's step; any shape that broadcasts.
+        mask_BT: bool, True for response tokens; values elsewhere are ignored.
 
-    Example: one response of two tokens, of which the update has made the first twice as likely:
+    Example: one response of two tokens; the update has doubled the probability of the first:
     `ResponseTokens(tensor([[-1.0, -0.5]]), tensor([[-1.7, -0.5]]), tensor([[0.7]]), tensor([[True, True]]))`.
     """
 
@@ -53,9 +52,9 @@ class Clip:
     """Bounds of the probability ratio.
 
     Attributes:
-        low: from below at 1 - low.
-        high: from above at 1 + high.
-        dual: PPO's bound on the ratio where the advantage is negative; None: no bound.
+        low: the lower bound is 1 - low.
+        high: the upper bound is 1 + high.
+        dual: for PPO only: upper bound where the advantage is negative; None: no bound.
     """
 
     low: float = 0.2
@@ -68,7 +67,7 @@ class PolicyLoss:
     """Per-token policy loss and what was clipped.
 
     Attributes:
-        loss_BT: with gradient.
+        loss_BT: loss per token, with gradient.
         clipped_BT: bool, the ratio's clip applied.
         dual_clipped_BT: bool, the bound for negative advantages applied, so the token has no gradient.
 
@@ -85,8 +84,8 @@ class TokenWeights:
     """The weights of tokens in the mean of a mini-batch: mean = Σ_i weight_i Σ_t value_it / divisor.
 
     Attributes:
-        weight_B: of every token of a response; 0 for a response without tokens.
-        divisor: of the weighted sum. Of a mini-batch in parts (several processes): the sum of the parts' divisors.
+        weight_B: weight of every token of a response; 0 for a response without tokens.
+        divisor: divisor of the weighted sum. If several processes share a mini-batch: the sum of their divisors.
     """
 
     weight_B: NDArray[np.float64]
@@ -100,7 +99,7 @@ def value_loss(
 
         loss = max((V - target)², (old + clamp(V - old, -clip, clip) - target)²) / 2
 
-    Source: the PPO implementation of OpenAI baselines; `clip` None gives the squared error.
+    Source: the PPO implementation of OpenAI baselines. With `clip` None, it is half the squared error.
     """
     error_B = (value_B - target_B).square()
     if clip is None:
@@ -127,18 +126,18 @@ def token_weights(
 
         token-mean              1                            / tokens         every token weighs the same
         sequence-mean           1 / length_i                 / responses      every response weighs the same
-        constant                1 / max_response_tokens      / responses      no length matters, of any response
+        constant                1 / max_response_tokens      / responses      weights do not depend on lengths
         micro-batch-token-mean  1 / tokens of i's micro-batch / micro-batches  every micro-batch weighs the same
 
     Sources: DAPO (Yu et al. 2025, arXiv 2503.14476); GRPO (Shao et al. 2024, arXiv 2402.03300); Dr. GRPO (Liu et al.
     2025, arXiv 2503.20783); the published code of HGPO, whose gradients of micro-batches are averaged.
 
     Args:
-        length_B: response tokens.
-        aggregation: its name.
+        length_B: number of tokens of each response.
+        aggregation: name of the aggregation.
         max_response_tokens: the length at which a response is cut.
-        micro_batch_rows: responses of a micro-batch of the fourth aggregation, in the order given; the last may have
-            fewer. It is part of the loss; what is computed at a time is not.
+        micro_batch_rows: responses per micro-batch of "micro-batch-token-mean", in the order given; the last may have
+            fewer. These micro-batches define the loss; how many samples are computed at a time does not.
 
     Example: lengths 1, 3 and 2 in micro-batches of two responses: `weight_B` [1/4, 1/4, 1/2], `divisor` 2.
     """
@@ -163,12 +162,12 @@ def token_weights(
 def weighted_mean(
     value_BT: torch.Tensor, mask_BT: torch.Tensor, weight_B: torch.Tensor, divisor: float
 ) -> torch.Tensor:
-    """Σ weight · value over the response tokens here / `divisor`: these responses' part of the mean."""
+    """Σ weight · value over the given responses' tokens / `divisor`: their part of the mini-batch's mean."""
     return masked_sum(value_BT * weight_B.unsqueeze(-1), mask_BT) / divisor
 
 
 def token_mean(value_BT: torch.Tensor, mask_BT: torch.Tensor, total_tokens: int) -> torch.Tensor:
-    """Σ value over the response tokens here / response tokens of the whole mini-batch."""
+    """Σ value over the given responses' tokens / response tokens of the whole mini-batch."""
     return masked_sum(value_BT, mask_BT) / total_tokens
 
 
@@ -178,7 +177,7 @@ def k3_divergence(log_prob_BT: torch.Tensor, reference_log_prob_BT: torch.Tensor
         d = reference_log_prob - log_prob,   kl = exp(d) - d - 1  >= 0
 
     Unbiased for tokens sampled from the policy. Source: Schulman, "Approximating KL divergence" (2020). As in the
-    published recipe, d is bounded to ±20 and kl to 10, so that a token the policy has all but given up cannot dominate.
+    published recipe, d is bounded to ±20 and kl to 10, so that a very unlikely token cannot dominate the mean.
     """
     difference_BT = (reference_log_prob_BT - log_prob_BT).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     return (difference_BT.exp() - difference_BT - 1).clamp(max=_MAX_KL)
@@ -221,7 +220,7 @@ def gspo_loss(tokens: ResponseTokens, clip: Clip) -> PolicyLoss:
         loss   = max(-A · s_it, -A · clip(s_it, 1 - clip.low, 1 + clip.high))
 
     Its mean over a response's tokens has the value and the gradient of GSPO's own -A · s_i; there is no dual clip.
-    The paper clips far closer than PPO does: at 1 - 3e-4 and 1 + 4e-4.
+    The paper's bounds are 1 - 3e-4 and 1 + 4e-4, far closer to 1 than PPO's.
 
     Source: Zheng et al. 2025, arXiv 2507.18071; the form per token is the paper's GSPO-token.
     """
@@ -266,9 +265,9 @@ def importance_weights(
 ) -> NDArray[np.float32]:
     """Truncated importance weight of every token, for a sampler whose arithmetic differs from the trainer's.
 
-        w_t = min(exp(old_trainer_t - old_sampler_t), cap)
+        w_t = min(exp(trainer_t - sampler_t), cap)
 
-    Both log-probs are of the same weights and the same token. The weight multiplies the token's policy loss, and the
+    Both log-probs are of the same token under the same model weights. w_t multiplies the token's policy loss, and the
     cap bounds its variance. Source: Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
     training".
 
@@ -289,9 +288,9 @@ def sampler_mismatch(
     """Difference of sampler and trainer on the tokens of an update. Arguments as for `importance_weights`.
 
     Returns:
-        `sampler_gap_mean` and `sampler_gap_max`, of the absolute difference of log-probs;
+        `sampler_gap_mean` and `sampler_gap_max` of the absolute difference of log-probs;
         `sampler_effective_sample_size`, (Σ w)² / (N Σ w²), from 1/N to 1; and, with a cap, `sampler_clipped_share`,
-        the share of tokens whose weight it bounded. Nothing where there are no tokens.
+        the share of tokens whose weight exceeded the cap. Empty if there are no tokens.
     """
     if not len(trainer_N):
         return {}

@@ -40,7 +40,7 @@ def plan_lines(config: Config, parameters: int, where: str) -> list[str]:
     Args:
         config: settings of the run.
         parameters: parameters of the model.
-        where: device of the training, in words; see `on_device`.
+        where: text about the training's device, see `on_device`.
     """
     policy, rollout, updates = config.policy, config.rollout, config.training.updates
     about = "at most " if policy.model == "tiny" else ""  # its vocabulary is known after the demonstrations
@@ -64,28 +64,28 @@ def on_device(device: torch.device) -> str:
 def _learning_rate_notes(
     policy: PolicySettings, training: TrainingSettings, start: WarmStartSettings, parameters: int
 ) -> list[str]:
-    """Learning rates that are meant for a model of another size."""
+    """Notes on learning rates that suit a model of another size."""
     whole = not policy.lora.rank  # adapters take larger rates
     notes = []
     if parameters < _TINY and training.learning_rate < _SLOW:
         notes.append(
-            f"training.learning_rate = {training.learning_rate:g} is a language model's. A tiny policy hardly moves at "
-            "it: the recipe quickstart has 5e-4"
+            f"training.learning_rate = {training.learning_rate:g} suits a language model and hardly changes a tiny "
+            "policy: the recipe quickstart has 5e-4"
         )
     if parameters >= _TINY and whole and training.learning_rate >= _FAST:
         notes.append(
-            f"training.learning_rate = {training.learning_rate:g} is a tiny policy's. A language model forgets what it "
-            "knew at it: the published recipe has 1e-6, smollm2 4e-5"
+            f"training.learning_rate = {training.learning_rate:g} suits a tiny policy; with it, a language model "
+            "forgets what it knew: the published recipe has 1e-6, smollm2 4e-5"
         )
     if parameters >= _TINY and whole and start.enabled and start.learning_rate >= _FAST_IMITATION:
         notes.append(
-            f"warm_start.learning_rate = {start.learning_rate:g} is a tiny policy's: the recipe smollm2 has 4e-5"
+            f"warm_start.learning_rate = {start.learning_rate:g} suits a tiny policy: the recipe smollm2 has 4e-5"
         )
     return notes
 
 
 def _response_length_notes(template: str, max_response_tokens: int) -> list[str]:
-    """A template that asks for thoughts which the response has no room for."""
+    """A note if the template asks for thoughts and the response limit is too short for them."""
     thinks = "<think>" in template or template.endswith("reasoning")
     if not thinks or max_response_tokens >= _REASONING_TOKENS:
         return []
@@ -134,7 +134,7 @@ class ModelSummary:
         )
 
     def adapter_parameters(self, rank: int) -> int:
-        """Parameters of LoRA on every linear map of the layers, the queries as wide as the hidden states."""
+        """Parameters of LoRA on every linear map of the layers, if queries are as wide as the hidden states."""
         return self.layers * rank * (9 * self.hidden_size + 2 * self.key_value_size + 3 * self.intermediate_size)
 
     def activation_bytes(self, tokens: int, number: int, recompute_layers: bool, residual: int = _FLOAT) -> int:
@@ -179,15 +179,15 @@ def estimate_memory(
     *,
     own_critic: bool = False,
 ) -> dict[str, dict[str, float]]:
-    """GiB by phase of a run and by part; the phases follow each other, so the largest counts.
+    """GiB by phase of a run and by part. Only one phase runs at a time, so the largest phase determines the need.
 
     Args:
         model: the sizes of the trained model.
-        policy: its settings.
+        policy: settings of the policy.
         training: settings of the updates.
         start: settings of the warm start.
-        device: where it is trained; on a CPU the process itself is included.
-        own_critic: whether a critic with layers of its own is trained besides.
+        device: the training's device; on a CPU the process itself is included.
+        own_critic: whether a critic with separate layers is trained as well.
     """
     number = 2 if computes_in_bfloat16(policy.precision, device, model.configuration) else _FLOAT
     trained, copies = model.parameters, 0
@@ -251,8 +251,8 @@ def check_memory(
             reporter.say(f"Memory: {line}")
         return
     reporter.warn(
-        f"Warning: memory may not suffice: {line}. What reduces it: training.gradient_checkpointing=true, "
-        "policy.lora.rank=16, a smaller training.micro_batch_tokens, policy.options.max_batch_tokens or, of vLLM, "
+        f"Warning: memory may not suffice: {line}. To need less, set training.gradient_checkpointing=true or "
+        "policy.lora.rank=16, or lower training.micro_batch_tokens, policy.options.max_batch_tokens or, with vLLM, "
         "policy.options.gpu_memory_utilization"
     )
 
@@ -267,11 +267,11 @@ def available_gib(device: torch.device, root: Path = Path("/")) -> float | None:
     """GiB that this process may use on `device`; on a CPU this includes what the process already uses.
 
     Args:
-        device: whose memory.
+        device: the device.
         root: where `proc` and `sys` are mounted. The limit of a container (cgroup v2) also applies.
 
     Returns:
-        None where it is unknown (CPUs without Linux's /proc).
+        The size, or None if it is unknown (CPUs without Linux's /proc).
     """
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0] / GIB

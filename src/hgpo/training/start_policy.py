@@ -43,8 +43,8 @@ _TASKS_TOGETHER = 50
 def reference_model(start: LanguageModel, trained: LanguageModel, precision: Precision = "auto") -> Any:
     """The frozen reference of the KL penalty.
 
-    A model with an adapter is its own reference: without the adapter it is the start. Otherwise the reference is the
-    start model, or a copy if the start model itself is trained, in the type of the computation.
+    A model with an adapter is its own reference: with the adapter switched off it equals the start model. Otherwise the
+    reference is the start model, or a copy if the start model itself is trained, in the data type of the computation.
 
     Args:
         start: the policy before the first update.
@@ -61,17 +61,17 @@ def reference_model(start: LanguageModel, trained: LanguageModel, precision: Pre
 
 @dataclass(frozen=True, slots=True)
 class StartBuilder:
-    """Makes the folder `start/` of a run: expert demonstrations, imitated until success is in the target window.
+    """Makes a run's folder `start/`: a model imitates an expert's demonstrations until success is in the target window.
 
     Attributes:
-        settings: of the warm start.
-        policy: the model that imitates.
-        tasks: of the training split: demonstrations first, then probe tasks.
-        expert: demonstrates.
-        rules: of the episodes.
-        training: memory of the forward and backward passes.
-        seed: of the run.
-        temperature: of the probes.
+        settings: settings of the warm start.
+        policy: settings of the model that imitates.
+        tasks: tasks of the training split: demonstrations first, then probe tasks.
+        expert: plays the demonstrations.
+        rules: rules of the episodes.
+        training: settings that limit the memory of forward and backward passes.
+        seed: the run's seed.
+        temperature: sampling temperature of the probes.
         reporter: prints progress.
     """
 
@@ -146,7 +146,7 @@ class StartBuilder:
         demonstrations: Sequence[tuple[AgentContext, str]],
         rng: np.random.Generator,
     ) -> dict[str, Any]:
-        """Supervised fine-tuning, probed on training tasks that were not demonstrated; returns what is reported."""
+        """Fine-tune on the demonstrations, probe on other training tasks; return the content of warm_start.json."""
         settings, reporter = self.settings, self.reporter
         probe_tasks = self.tasks[settings.demonstrations : settings.demonstrations + settings.probe_games]
         parameters = self._print_size(language_model)
@@ -204,11 +204,11 @@ class StartBuilder:
         }
 
     def _print_size(self, language_model: LanguageModel) -> int:
-        """Print the number of parameters, and of those that are trained; returns the first."""
+        """Print the numbers of all and of trained parameters; return the number of all."""
         sizes = [(int(one.numel()), one.requires_grad) for one in language_model.model.parameters()]
         parameters, trained = sum(size for size, _ in sizes), sum(size for size, trains in sizes if trains)
         share = "" if trained == parameters else f", of which {trained:,} are trained"
-        self.reporter.say(f"Imitating them with a model of {parameters:,} parameters{share}")
+        self.reporter.say(f"Imitating the demonstrations with a model of {parameters:,} parameters{share}")
         return parameters
 
     def _pairs(

@@ -2,8 +2,8 @@
 
     evaluate -> [ collect -> advantages -> update -> store -> checkpoint -> evaluate ] x updates -> evaluate
 
-`hgpo.assemble` builds its parts and prepares the start policy. Every stage continues from what is on disk, so a run
-that was killed at any point ends, once resumed, with the figures of an uninterrupted one.
+`hgpo.assemble` builds the trainer's parts and prepares the start policy. Every stage continues from what is on disk, so
+a run that was killed and resumed ends with the figures of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from hgpo.training.update import Sampling, Trained, make_optimizer, set_learning
 from hgpo.utils.progress import Reporter, update_line, worth_a_line
 from hgpo.utils.text import counted
 
-_RECENT = 5  # updates whose mean time predicts that of the next ones
+_RECENT = 5  # the mean time of this many last updates predicts the time of the next updates
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,10 @@ class Progress:
     """Progress of a run.
 
     Attributes:
-        update: the last one that is complete; 0: none.
-        tasks_drawn: training tasks drawn so far.
-        seconds: used by earlier processes of the run, up to their newest checkpoint.
-        evaluations: names of training's own evaluations so far.
+        update: number of the last complete update; 0: none.
+        tasks_drawn: number of training tasks drawn so far.
+        seconds: time used by earlier processes of the run, up to their newest checkpoint.
+        evaluations: names of the evaluations that the training has made so far.
     """
 
     update: int = 0
@@ -70,8 +70,8 @@ class TrainingState:
 
     Attributes:
         language_model: the trained model.
-        optimizer: with its moments.
-        rollout_rng: draws the rollouts.
+        optimizer: the model's optimiser, including its moments.
+        rollout_rng: all randomness of the rollouts.
         update_rng: shuffles samples.
         progress: see `Progress`.
     """
@@ -93,7 +93,7 @@ class TrainingState:
 def restore_state(
     run: RunDirectory, start: LanguageModel, settings: TrainingSettings, reporter: Reporter, *, device: str
 ) -> TrainingState | None:
-    """The state of the newest complete checkpoint, None without one; later metrics and evaluations are moved aside."""
+    """The state of the newest complete checkpoint, or None; metrics and evaluations after it are moved aside."""
     folder = newest_complete(run.checkpoints)
     restored = None
     if folder is not None:
@@ -107,10 +107,10 @@ def restore_state(
             Progress(checkpoint.update, state["tasks_drawn"], state["seconds"]),
         )
         for file in lost_evaluations(run, state.get("evaluations", [])):
-            if file != run.evaluation("before"):  # that one is played again
+            if file != run.evaluation("before"):  # the evaluation "before" is played again
                 reporter.warn(f"{file} is missing, and its checkpoint may be deleted: training continues without it")
         for name in training_evaluations(run):
-            stored_evaluation(run, name)  # a damaged one is reported before anything is trained
+            stored_evaluation(run, name)  # raises an error if the evaluation is damaged, before anything is trained
         reporter.say(f"Continuing from {folder}")
     update = restored.progress.update if restored else 0
     rewind_metrics(run, update)
@@ -124,17 +124,17 @@ class Trainer:
     """Trains one run from its parts, from `state.progress` to the last update.
 
     Args:
-        run: its folder.
+        run: the run's folder.
         state: see `TrainingState`.
-        policy: plays the trained model.
+        policy: samples from the trained model.
         start_policy: loads the policy before the first update.
         reference: see `hgpo.training.update.Trained`.
         collector: plays the training tasks.
         estimator: computes the advantages of a batch.
-        critic: estimates the values that the estimator needs; None: it needs none.
+        critic: estimates the values that the estimator needs; None if it needs no values.
         sampling: how the policy samples; each update has its own temperature.
-        settings: of the updates.
-        store: keeps the steps.
+        settings: settings of the updates.
+        store: stores the steps.
         evaluator: plays the evaluation set.
         evaluate_before: whether the start policy is evaluated, too.
         evaluate_every: updates between evaluations; 0: none between the first and the last.
@@ -170,15 +170,15 @@ class Trainer:
         self.update_seconds: list[float] = []  # of this process
 
     def train(self, started: float, trackers: Trackers) -> tuple[Evaluation | None, Evaluation]:
-        """Run all updates that are missing; returns the evaluations before the first, if wanted, and after the last.
+        """Run the missing updates; return the evaluations before the first (or None) and after the last update.
 
         Args:
-            started: clock (`time.monotonic`) at which this process began.
+            started: `time.monotonic()` when this process began.
             trackers: receive metrics rows and evaluations.
         """
         updates = self.settings.updates
         before = self._evaluate("before", 0, trackers) if self.evaluate_before else None
-        self._evaluate_if_due(trackers)  # a process may have died in it, after it had saved the checkpoint
+        self._evaluate_if_due(trackers)  # a process that saved the checkpoint may have died before this evaluation
         left = updates - self.state.progress.update
         self.reporter.say(f"Training: {counted(left, 'update')}")
         with self.reporter.counting("updates") as count:
@@ -305,7 +305,7 @@ class Trainer:
             self._evaluate(evaluation_name(update, updates), update, trackers)
 
     def _evaluate(self, name: str, update: int, trackers: Trackers) -> Evaluation:
-        """The evaluation `name` of the policy after `update`, played unless the run has it already."""
+        """The evaluation `name` of the policy after `update`: loaded if the run has it, else played."""
         evaluation = stored_evaluation(self.run, name)
         if evaluation is None:
             is_start = name == "before" and self.state.progress.update > 0
@@ -320,5 +320,5 @@ class Trainer:
 
 
 def peak_memory_gib(device: torch.device) -> float:
-    """The peak so far in GiB: on CUDA of tensors on `device`, elsewhere of this process's resident memory."""
+    """Peak memory so far in GiB: of tensors on `device` with CUDA, else of this process (resident memory)."""
     return torch.cuda.max_memory_allocated(device) / GIB if device.type == "cuda" else peak_resident_gib()

@@ -1,4 +1,4 @@
-"""One policy update: a batch of samples becomes a few AdamW steps.
+"""One policy update: a few AdamW steps on a batch of samples.
 
 Shape suffixes: B rows of a micro-batch, T response tokens.
 """
@@ -36,7 +36,7 @@ from hgpo.training.losses import (
 
 Metrics = dict[str, float]
 
-_TERMS = ("policy_loss", "kl", "entropy")  # of the loss; all other metrics are means over tokens
+_TERMS = ("policy_loss", "kl", "entropy")  # averaged like the loss; all other metrics are means over tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class Sampling:
     """Properties of the sampling that the update needs.
 
     Attributes:
-        temperature: of sampling.
+        temperature: the sampling temperature.
         max_response_tokens: length at which a response was cut.
-        recompute_log_probs: take the old log-probs from the trainer and correct for the difference to the sampler's.
+        recompute_log_probs: compute the old log-probs with the trained model, and correct for the sampler's difference.
         precision: arithmetic of the forward passes, as while sampling.
     """
 
@@ -62,7 +62,7 @@ class SharedCritic:
 
     Attributes:
         normal_values: hidden states [B, H] at the ends of prompts -> normalised values [B].
-        optimizer: of the head.
+        optimizer: optimiser of the head.
         loss_weight: weight of the value loss in the loss.
         value_clip: see `hgpo.training.losses.value_loss`.
     """
@@ -92,13 +92,13 @@ class Trained:
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
-        """Those of the model and of the critic's head."""
+        """The optimisers of the model and of a shared critic's head."""
         return [self.optimizer] if self.critic is None else [self.optimizer, self.critic.optimizer]
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A sample with what its tokens are compared to and weighted by; None where they are not."""
+    """A sample with its tokens' old log-probs, reference log-probs and importance weights (None: not used)."""
 
     sample: Sample
     old: NDArray[np.float32]
@@ -108,12 +108,12 @@ class _Target:
 
 @dataclass(frozen=True, slots=True)
 class _MiniBatch:
-    """What is trained on with one optimiser step.
+    """The samples of one optimiser step.
 
     Attributes:
         targets: the samples.
-        weights: of their tokens in the loss.
-        tokens: response tokens.
+        weights: weights of their tokens in the loss.
+        tokens: number of response tokens.
     """
 
     targets: list[_Target]
@@ -149,7 +149,7 @@ def make_optimizer(model: Any, settings: TrainingSettings) -> torch.optim.AdamW:
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, settings: TrainingSettings, update: int) -> None:
-    """Set the rate of an update, from 1: it rises to `learning_rate` at update warmup_updates + 1, and stays or falls.
+    """Set the rate of update 1, 2, …: it rises to `learning_rate` at update warmup_updates + 1, then stays or falls.
 
     AdamW divides a gradient by the root of a running mean of squared gradients. While that mean has few terms, every
     weight moves by about the whole learning rate, in a noisy direction. A falling rate reduces the noise of the last
@@ -175,30 +175,30 @@ def update_policy(
 ) -> Metrics:
     """Train the model in place on `samples`, each `settings.epochs` times.
 
-    `on_progress` is called after every mini-batch with the number of samples trained on, and of all.
+    `on_progress` is called after every mini-batch with the number of samples trained on so far, and in total.
 
-    `rng` shuffles the samples; they are cut into mini-batches of at most `mini_batch_size`, as equal as possible, with
-    one optimiser step each: ceil(samples / mini_batch_size), also where some are skipped for their advantage, so that
-    all estimators take the same number of steps on the same samples. Gradients are summed over micro-batches, so that
-    the micro-batch size affects only rounding. Dropout is off, so that the ratio starts at 1, unless an adapter has its
-    own. With recomputed log-probs, the policy loss of each token is weighted by `importance_weights`.
+    `rng` shuffles the samples; they are split into mini-batches of at most `mini_batch_size`, as equal as possible,
+    with one optimiser step each. There are ceil(samples / mini_batch_size) of them, also if samples are skipped for
+    their advantage, so that all estimators take the same number of steps on the same samples. Gradients are summed over
+    micro-batches, so the micro-batch size affects only rounding. Dropout is off, except an adapter's own, so that the
+    ratio starts at 1. With recomputed log-probs, the policy loss of each token is weighted by `importance_weights`.
 
-    Samples with an empty response have nothing to learn from; they are left out and counted in `empty_responses`. With
-    `skip_zero_advantage`, so are those with advantage 0, and with `skip_cut_responses` those that were cut; if none is
-    left, nothing is trained, `samples` is 0 and there are no means.
+    Samples with an empty response are left out and counted in `empty_responses`. `skip_zero_advantage` leaves out
+    samples with advantage 0, `skip_cut_responses` samples whose response was cut. If no sample is left, nothing is
+    trained, `samples` is 0 and there are no means.
 
     Returns:
         Means over the optimiser steps: loss, policy_loss, kl, entropy, clip_fraction, dual_clip_fraction,
-        approximate_kl, gradient_norm (before clipping), and of a shared critic critic_loss, critic_clip_fraction,
-        critic_gradient_norm; with recomputed log-probs the figures of `sampler_mismatch`;
-        and the counts samples, tokens, empty_responses, mini_batches; out_of_memory where micro-batches had to be made
-        smaller (`hgpo.training.log_probs.within_memory`).
+        approximate_kl, gradient_norm (before clipping), and with a shared critic critic_loss, critic_clip_fraction,
+        critic_gradient_norm; with recomputed log-probs the figures of `sampler_mismatch`; the counts samples, tokens,
+        empty_responses, mini_batches; and out_of_memory, how often micro-batches had to be made smaller
+        (`hgpo.training.log_probs.within_memory`), if they had to.
 
     Raises:
         FloatingPointError: the loss or a gradient is not finite. The parameters keep the values they had before that
             mini-batch.
-        ValueError: `kl_coefficient` > 0 without a reference model, no sample has a response, or one needs
-            more memory than there is.
+        ValueError: `kl_coefficient` > 0 without a reference model, all responses are empty, or a single sample needs
+            more memory than is available.
     """
     model, reference = trained.model, trained.reference
     is_itself = reference is model and not has_adapter(model)
@@ -240,7 +240,7 @@ def update_policy(
 
 
 def mini_batches(order_N: NDArray[np.int64], size: int, counted: int = 0) -> list[NDArray[np.int64]]:
-    """Equal parts, as many as `counted` samples (at least N) make with at most `size` each; none of nothing."""
+    """Split `order_N` into ceil(max(N, `counted`) / `size`) equal parts, at most N; no part if it is empty."""
     parts = ceil(max(len(order_N), counted) / size)
     return np.array_split(order_N, min(parts, len(order_N))) if len(order_N) else []
 
@@ -270,7 +270,7 @@ def _targets(trained: Trained, samples: list[Sample], settings: TrainingSettings
 
 
 def _mismatch(targets: list[_Target], cap: float | None) -> Metrics:
-    """Of all tokens of the update together."""
+    """`sampler_mismatch` over all tokens of the update."""
     nothing = np.empty(0, dtype=np.float32)
     old_N = np.concatenate([nothing, *(target.old for target in targets)])
     sampled_N = np.concatenate([nothing, *(target.sample.log_probs for target in targets)])
@@ -316,7 +316,7 @@ def _accumulate(
         if not isfinite(metrics["loss"]):
             _reset_gradients(trained)
             raise FloatingPointError(
-                f"the loss is {metrics['loss']}: the parameters were left as they are ({metrics}). "
+                f"the loss is {metrics['loss']}: the parameters were not changed ({metrics}). "
                 "Lower the learning rate or resume from an earlier checkpoint"
             )
         parts["loss"].backward()  # type: ignore[no-untyped-call]
@@ -398,7 +398,7 @@ def _add_value_loss(
 
 
 def stacked_targets(samples: Sequence[Sample], like_B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Targets and old values of samples that have them, float32[B] each."""
+    """Targets and old values of the samples, float32[B] each."""
     values = [sample.value for sample in samples if sample.value is not None]
     return like_B.new_tensor([value.target for value in values]), like_B.new_tensor([value.old for value in values])
 
@@ -418,11 +418,11 @@ def _stack(rows: list[NDArray[np.float32]], like_BT: torch.Tensor) -> torch.Tens
 
 
 def clip_gradients(optimizer: torch.optim.Optimizer, max_norm: float) -> float:
-    """Scale the gradients down to `max_norm`; returns the norm they had. Not finite: an error, nothing is changed."""
+    """Scale the gradients to a norm of at most `max_norm`; return the norm before. FloatingPointError: not finite."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
     if not torch.isfinite(norm):
         optimizer.zero_grad(set_to_none=True)
-        raise FloatingPointError(f"the gradient norm is {norm.item()}: the parameters were left as they are")
+        raise FloatingPointError(f"the gradient norm is {norm.item()}: the parameters were not changed")
     torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
     return norm.item()

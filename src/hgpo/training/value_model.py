@@ -1,6 +1,6 @@
 """The model of a critic: one value per prompt, from a scalar head at the prompt's last token.
 
-    critic/    a separate model in Hugging Face format, or its adapter; nothing of a model shared with the policy
+    critic/    a separate model in Hugging Face format, or its adapter; neither if the policy's model is shared
                value_head.safetensors    weight, bias; mean and std of the targets (`ReturnScale`)
 
 Shape suffixes: B prompts, H hidden size, N steps. Sources: PPO, arXiv 1707.06347; rescaling of the head, van Hasselt et
@@ -32,17 +32,17 @@ from hgpo.training.losses import explained_variance
 FOLDER = "critic"
 HEAD_FILE = "value_head.safetensors"
 _RATE = 0.1  # weight of a new batch in the running statistics
-_SMALLEST_STD = 1e-4  # of targets that are all equal: a division by it stays finite
+_SMALLEST_STD = 1e-4  # replaces the std of equal targets, so that a division by it stays finite
 
 
 @dataclass(frozen=True, slots=True)
 class ReturnScale:
-    """Running mean and standard deviation of a critic's targets, by which they are normalised.
+    """Running mean and standard deviation of a critic's targets, which normalise targets and values.
 
     Attributes:
         mean: units of the reward.
         std: units of the reward, at least 1e-4.
-        empty: no targets yet.
+        empty: whether there were no targets yet.
     """
 
     mean: float = 0.0
@@ -50,7 +50,7 @@ class ReturnScale:
     empty: bool = True
 
     def updated(self, target_N: FloatArray) -> ReturnScale:
-        """The statistics after another batch: the first batch's own, then moved a tenth of the way to each batch's."""
+        """The statistics after another batch: those of the first batch, then moving averages with weight 0.1."""
         rate = 1.0 if self.empty else _RATE
         mean = (1 - rate) * self.mean + rate * float(target_N.mean())
         square = (1 - rate) * (self.std**2 + self.mean**2) + rate * float((target_N**2).mean())
@@ -74,9 +74,9 @@ class ValueModel(torch.nn.Module):
 
     Attributes:
         layers: the causal language model whose hidden states the head reads; its own output layer is not used.
-        shared: whether `layers` is the policy's; they are then no part of this module's parameters.
+        shared: whether `layers` is the policy's model, whose parameters are then left out of `parameters()`.
         head: hidden states -> normalised value.
-        scale: of the targets.
+        scale: mean and std of the targets.
     """
 
     def __init__(self, layers: Any, *, shared: bool) -> None:
@@ -94,7 +94,7 @@ class ValueModel(torch.nn.Module):
 
     @property
     def layers(self) -> Any:
-        """See the class."""
+        """The causal language model whose hidden states the head reads."""
         return self._layers[0]
 
     def trained_parameters(self) -> list[torch.nn.Parameter]:
@@ -140,15 +140,15 @@ class ValueModel(torch.nn.Module):
 def prompt_end_states(
     model: Any, samples: Sequence[Sample], *, recompute_layers: bool = False, row_tokens: int | None = None
 ) -> torch.Tensor:
-    """Hidden states at the last token of each sample's prompt, [B, H], with gradients where autograd is on.
+    """Hidden states at the last token of each sample's prompt, [B, H], with gradients if autograd is enabled.
 
-    The output layer is not computed, nor are response tokens after the first.
+    The output layer is not computed. For a `prompt_sample`, the model computes only the prompt.
 
     Args:
         model: a causal language model.
-        samples: their prompts are read.
+        samples: samples whose prompts are read.
         recompute_layers: keep only the inputs of layers for the backward pass.
-        row_tokens: width of rows that samples share; None: a row each.
+        row_tokens: width of rows that samples share; None: one row per sample.
     """
     first, place_B = distinct(samples)
     chosen = [samples[row] for row in first]
@@ -177,7 +177,7 @@ def value_figures(target_N: FloatArray, value_N: FloatArray) -> dict[str, float]
 
 
 def prompt_sample(prompt_ids: TokenIds) -> Sample:
-    """A prompt as a sample whose only response token is not read: the last input token is the prompt's last."""
+    """A prompt as a sample with one dummy response token, which is not part of the model's input."""
     return Sample(prompt_ids, np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.float32), 0.0)
 
 
@@ -192,7 +192,7 @@ def prompt_values(
     """The value of each prompt without gradients, float64[B], units of the reward.
 
     Args:
-        model: the critic's.
+        model: the critic's model.
         prompts: int32[P] each.
         precision: arithmetic of the forward pass.
         max_tokens: most padded tokens in memory at a time.

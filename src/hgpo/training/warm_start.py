@@ -1,7 +1,7 @@
 """Supervised warm start: imitate demonstrations until success is in a target window.
 
 Reinforcement learning from sparse rewards needs a start model that sometimes succeeds and sometimes fails. A model that
-follows the prompt format out of the box needs none of this; a tiny one trained from scratch does.
+already follows the prompt format needs no warm start; a tiny model trained from scratch does.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ class WarmStart:
 
     The loss is the cross-entropy of response tokens and end token, averaged over tokens, in the model's precision.
     Training stops when success is in the target window ("target"). If success jumps over the window, model and
-    optimiser are reset to the previous probe and continue with half as many updates between probes; "overshoot" means
-    that even a single update jumps. After "overshoot" and "budget" the model closest to the window is kept.
+    optimiser are reset to the previous probe and continue with half as many updates between probes. After "overshoot"
+    (a single update jumps over the window) and "budget" (`max_updates` is reached), the closest model is kept.
 
     Args:
         language_model: the trained model.
         settings: target window, learning rate, batch size.
         rng: draws the batches.
-        training: memory of the forward and backward passes.
+        training: settings that limit the memory of forward and backward passes.
     """
 
     def __init__(
@@ -100,8 +100,8 @@ class WarmStart:
 
         Args:
             demonstrations: the pairs.
-            evaluate: the success rate in [0, 1] of the model at this moment; called every `evaluate_every` updates.
-            on_update: called after every update, those rolled back included, with the number of updates and the loss.
+            evaluate: returns the model's success rate in [0, 1] now; called at least every `evaluate_every` updates.
+            on_update: called after every update with the number of updates, rolled-back ones included, and the loss.
             on_rollback: called after every rollback, with the success rate that was too high, the update that the
                 model is at again, and the number of updates to the next evaluation.
 
@@ -166,7 +166,7 @@ class WarmStart:
         return total_loss
 
     def _accumulate(self, samples: list[Sample], batches: list[NDArray[np.int64]], width: int | None) -> float:
-        """The gradient of a batch, from nothing; returns its loss."""
+        """Compute the gradient of a batch, starting from zero, and return its loss."""
         total_tokens = sum(len(sample.response_ids) for sample in samples)
         total_loss = 0.0
         self._optimizer.zero_grad(set_to_none=True)
@@ -216,7 +216,7 @@ def encode_demonstrations(
     """Demonstrations as samples: the prompt through the chat template, the response followed by the end token.
 
     Raises:
-        ValueError: there are none, or one exceeds the model's limits.
+        ValueError: there are no demonstrations, or one exceeds the model's limits.
     """
     if not demonstrations:
         raise ValueError("there are no demonstrations to learn from")
@@ -226,7 +226,7 @@ def encode_demonstrations(
     for index, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
         if len(prompt) > usage.prompt_tokens or len(response) > usage.response_tokens:
             raise ValueError(
-                f"demonstration {index} has {len(prompt)} prompt and {len(response)} response tokens; the policy takes "
+                f"demonstration {index} has {len(prompt)} prompt and {len(response)} response tokens; raise the limits "
                 f"{usage.prompt_tokens} (max_prompt_tokens) and {usage.response_tokens} (max_response_tokens)"
             )
     return [

@@ -54,9 +54,8 @@ def try_lock(descriptor: int) -> bool:
 def whole_file(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """A temporary file next to `path` to write to; replaces `path` when the block ends without an error.
 
-    Creates missing folders. Other processes see the old or the new content of `path`, never a part; so does the next
-    process after a power failure. `durable` waits until the new content and its name are on disk. An error of the disk
-    names `path`.
+    Creates missing folders. Other processes, also after a power failure, see the old or the new content of `path`, and
+    never a part of it. `durable` waits until the new content and its name are on disk. A disk error names `path`.
     """
     with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +133,7 @@ def _partial(path: Path) -> Path:
 
 
 def _claim(descriptor: int) -> bool:
-    """`try_lock`, true on a file system without locks (where left files are not deleted)."""
+    """As `try_lock`, but True on a file system without locks, on which left files are never deleted."""
     try:
         return try_lock(descriptor)
     except OSError:
@@ -171,7 +170,7 @@ def check_writable(path: Path) -> None:
     """Check before a long computation that `path` can be written.
 
     Raises:
-        OSError: It cannot; the message names `path`.
+        OSError: `path` cannot be written; the message names it.
     """
     with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -59,11 +59,11 @@ def empty_figure(width: float, height: float) -> Iterator[Figure]:
 
 def save_figure(figure: Figure, path: Path, suffix: str) -> None:
     """Write the figure to `path` in the format of `suffix`, one of `FIGURE_FORMATS`; the file contains no date."""
-    drawn = io.BytesIO()  # on a full disk, a writer of matplotlib raises AttributeError
+    drawn = io.BytesIO()  # in memory first: on a full disk, a writer of matplotlib raises AttributeError
     figure.savefig(drawn, format=suffix[1:], **_OPTIONS[suffix])
     path.write_bytes(drawn.getvalue())
 
 
 def dash(number: int) -> Any:
-    """matplotlib's line style for the number of a dash."""
+    """matplotlib's line style for `DASHES[number]`; 0 is a solid line."""
     return "solid" if number == 0 else (0, DASHES[number])

@@ -1,4 +1,4 @@
-"""The process of a command: output to a pipe that may close, and SIGTERM."""
+"""The process of a command: output to a pipe that may be closed, and handling of SIGTERM."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _PipeSafeStream:
     """
 
     def __init__(self, stream: TextIO | None) -> None:
-        """Wrap a stream; Python passes None for one that was closed at start."""
+        """Wrap a stream; None (`sys.stdout` if it was closed at the process's start) discards all output."""
         self._stream = open(os.devnull, "w", encoding="utf-8") if stream is None else stream  # noqa: SIM115
 
     def write(self, text: str) -> int:
@@ -44,7 +44,7 @@ class _PipeSafeStream:
         return getattr(self._stream, name)
 
     def _redirect_to_devnull(self) -> None:
-        """Replace the underlying file, because Python writes buffered output to it again, at the latest at exit."""
+        """Replace the underlying file, because Python writes the buffered output to it again, at the latest at exit."""
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, self._stream.fileno())
         os.close(devnull)

@@ -25,7 +25,7 @@ LINES_PER_RUN = 15
 
 
 class Reporter:
-    """Shows stages, counts and updates on a terminal; without a terminal, prints a line every 15 seconds."""
+    """Prints lines and shows progress bars; without a terminal, a progress line every 15 seconds replaces a bar."""
 
     def __init__(self, console: Console | None = None, quiet: bool = False) -> None:
         self.console = console or Console(stderr=False, quiet=quiet)
@@ -35,7 +35,7 @@ class Reporter:
         self.console.print(visible_lines(text), highlight=False, markup=False, soft_wrap=True)
 
     def warn(self, text: str) -> None:
-        """Print a line on standard error, even if `quiet`: the results differ from those requested."""
+        """Print a warning on standard error, even if `quiet`."""
         Console(stderr=True).print(visible_lines(text), highlight=False, markup=False, soft_wrap=True)
 
     @contextmanager

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from difflib import SequenceMatcher
 
 _LEAST_SIMILARITY = 0.6
-"""From 0 to 1, as in `difflib`: "quikstart" and "quickstart" have 0.95."""
+"""Least similarity of a suggestion, 0 to 1, as in `difflib`: "quikstart" and "quickstart" have 0.95."""
 _MARGIN = 0.1
-"""Only names whose similarity is this close to the largest are suggested."""
+"""Only names whose similarity is at most this far below the largest are suggested."""
 _MOST = 3
 _CONTROLS = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
@@ -18,7 +18,7 @@ _CONTROLS_IN_LINES = re.compile(rf"(?![\n\t]){_CONTROLS.pattern}")
 
 
 def visible(text: str, most: int = 200) -> str:
-    """One line of at most `most` characters without controls, direction marks and invisible characters.
+    """One line of at most `most` characters; controls, direction marks and invisible characters become "�".
 
     Example: `visible("a\\x1b[31mb\\nc")` is "a�[31mb c".
     """
@@ -35,7 +35,7 @@ def visible_lines(text: str) -> str:
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """A count with its noun: "1 update", "2,000 updates", `counted(2, "trajectory", "trajectories")`."""
+    """A count with its noun: "1 update", "2,000 updates". `plural` is the noun's plural; default: the noun and "s"."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 

@@ -143,7 +143,7 @@ def test_another_packages_estimator_brings_its_own_facts(monkeypatch: pytest.Mon
         compute_advantages(BATCH, "regrouped", scale=3.0)
     assert compute_advantages(StepBatch.from_columns(**COLUMNS), "regrouped").levels[0].name == "same colour"
     register("miscounted", regrouped, ScaledOptions, levels=lambda options: ("same colour", "same shape"))
-    with pytest.raises(ValueError, match="'miscounted' returned 1 levels and names 2: same colour, same shape"):
+    with pytest.raises(ValueError, match="'miscounted' returned 1 levels, but its `levels` names 2: same colour, same"):
         compute_advantages(BATCH, "miscounted")
 
 

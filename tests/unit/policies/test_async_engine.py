@@ -150,7 +150,7 @@ def test_weights_are_not_taken_while_answers_are_written() -> None:
         finally:
             waiting.cancel()
 
-    with pytest.raises(RuntimeError, match=r"'seeded' is given weights while requests are open \(1\)"):
+    with pytest.raises(RuntimeError, match=r"'seeded' cannot take weights while requests are open \(1\)"):
         asyncio.run(swap())
 
 

@@ -20,11 +20,11 @@ def test_auto_prefers_cuda(monkeypatch, cuda, device):
 def test_a_device_without_float64_is_refused(monkeypatch):
     """Played by a tensor that says so, for no machine that tests this has one."""
     monkeypatch.setattr(torch, "empty", lambda *_, device: SimpleNamespace(device=torch.device(device)))
-    with pytest.raises(ValueError, match='device "mps" has no float64, which sampling computes in; take "cpu"'):
+    with pytest.raises(ValueError, match='device "mps" has no float64, which sampling needs; use "cpu"'):
         resolve_device("mps")
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:99"])
 def test_a_device_that_is_not_there_is_refused_by_name(name):
-    with pytest.raises(ValueError, match=rf'no device "{name}" here .*; take "auto" or "cpu"'):
+    with pytest.raises(ValueError, match=rf'no device "{name}" here .*; use "auto" or "cpu"'):
         resolve_device(name)

@@ -57,7 +57,7 @@ def test_a_language_model_of_a_damaged_folder_fails_when_its_weights_are_asked_f
 
 
 def test_a_revision_is_for_names_of_the_hub(folder):
-    with pytest.raises(ValueError, match=r"policy\.revision = 'main' is for names of the hub, and .*model is on this"):
+    with pytest.raises(ValueError, match=r"policy\.revision = 'main' needs a hub name, but .*model is on this"):
         load_model(folder, revision="main")
 
 
@@ -97,7 +97,7 @@ def test_a_model_that_is_there_passes_the_first_look(folder):
 
 @pytest.mark.parametrize("name", ["./models/mine", "/models/mine", "~/mine", "a/b/c", "models/", "a b"])
 def test_what_is_no_folder_and_no_name_of_the_hub_is_said_at_once(name):
-    with pytest.raises(ValueError, match=f"no such model: {name} is no folder or .gguf file on this machine"):
+    with pytest.raises(ValueError, match=f"no such model: {name} is not a folder or .gguf file on this machine"):
         check_source(name)
 
 

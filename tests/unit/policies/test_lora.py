@@ -188,7 +188,7 @@ def test_an_adapter_is_no_model(tmp_path):
     save_adapter(adapted(), tmp_path)
     config = json.loads((tmp_path / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] in (None, "")
-    with pytest.raises(ValueError, match="holds an adapter and no model"):
+    with pytest.raises(ValueError, match="contains an adapter without its model"):
         load_model(tmp_path)
 
 

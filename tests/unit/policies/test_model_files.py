@@ -180,9 +180,11 @@ def test_a_folder_of_another_form_is_the_same_model(folder: Path, edit: Edit, ex
             also(NO_END, entries("tokenizer_config.json", eos_token=None)), "neither generation_config", id="no end"
         ),
         pytest.param(
-            entries("generation_config.json", eos_token_id="<|end|>"), "is '<.end.>', no token id", id="end text"
+            entries("generation_config.json", eos_token_id="<|end|>"), "'<.end.>' is not a token id", id="end text"
         ),
-        pytest.param(entries("generation_config.json", eos_token_id=[[2]]), "is .2., no token id", id="lists of ends"),
+        pytest.param(
+            entries("generation_config.json", eos_token_id=[[2]]), ".2. is not a token id", id="lists of ends"
+        ),
         pytest.param(
             entries("config.json", model_type="gpt9"), "cannot be loaded: .*gpt9", id="an unknown architecture"
         ),

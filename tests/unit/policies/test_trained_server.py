@@ -89,8 +89,8 @@ def finished(folder, tmp_path_factory):
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (("policy.lora.rank=0",), r"cannot be handed whole weights.*policy\.lora\.rank above 0"),
-        (("warm_start.enabled=true",), r"warm_start\.enabled.*the server holds"),
+        (("policy.lora.rank=0",), r"cannot receive whole weights.*policy\.lora\.rank above 0"),
+        (("warm_start.enabled=true",), r"warm_start\.enabled.*the server's weights"),
     ],
 )
 def test_weights_that_the_server_does_not_hold_are_refused_before_it_is_asked(folder, tmp_path, overrides, said):

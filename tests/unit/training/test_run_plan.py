@@ -20,9 +20,9 @@ def notes(config: Config, parameters: int) -> list[str]:
 @pytest.mark.parametrize(
     ("parameters", "overrides", "setting"),
     [
-        (TINY, ["training.learning_rate=1e-6"], "training.learning_rate = 1e-06 is a language model's"),
-        (LARGE, ["training.learning_rate=5e-4"], "training.learning_rate = 0.0005 is a tiny policy's"),
-        (LARGE, ["warm_start.learning_rate=1e-3"], "warm_start.learning_rate = 0.001 is a tiny policy's"),
+        (TINY, ["training.learning_rate=1e-6"], "training.learning_rate = 1e-06 suits a language model"),
+        (LARGE, ["training.learning_rate=5e-4"], "training.learning_rate = 0.0005 suits a tiny policy"),
+        (LARGE, ["warm_start.learning_rate=1e-3"], "warm_start.learning_rate = 0.001 suits a tiny policy"),
         (
             LARGE,
             ["agent.template=household-reasoning", "policy.max_response_tokens=12"],

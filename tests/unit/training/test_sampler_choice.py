@@ -68,8 +68,8 @@ def test_on_cuda_auto_is_vllm_where_it_is_installed_and_a_line_says_so(folder: P
     chosen, line = choose_sampler(settings(folder).policy)
     if installed:
         assert chosen.backend == "vllm"
-        assert line.startswith("Sampler: vLLM (policy.backend = auto on CUDA) with 30% of the card")
-        assert "not measured on GPUs. policy.backend=transformers replaces it" in line
+        assert line.startswith("Sampler: vLLM (policy.backend = auto on CUDA) with 30% of the GPU memory")
+        assert "not measured on GPUs. To use transformers instead, set policy.backend=transformers" in line
     else:
         assert chosen.backend == "transformers"
         assert line.startswith(
@@ -99,7 +99,7 @@ def test_options_of_the_other_sampler_decide(folder: Path, monkeypatch: pytest.M
     assert "max_batch_size" in line
     chosen, line = choose_sampler(settings(folder, "policy.options.gpu_memory_utilization=0.45").policy)
     assert chosen.backend == "vllm"
-    assert "with 45% of the card" in line
+    assert "with 45% of the GPU memory" in line
 
 
 @pytest.mark.usefixtures("cuda", "installed")
@@ -225,7 +225,7 @@ def test_on_a_cpu_it_cannot_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_is_not_freed_while_requests_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
     policy, *_ = started(monkeypatch, tiny_model())
     policy._waiting["0"] = None
-    with pytest.raises(RuntimeError, match=r"'vllm' is asked to free its memory while requests are open \(1\)"):
+    with pytest.raises(RuntimeError, match=r"'vllm' cannot free its memory while requests are open \(1\)"):
         policy.release_memory()
 
 
@@ -235,9 +235,7 @@ def test_a_start_that_fails_names_the_other_sampler(monkeypatch: pytest.MonkeyPa
 
     _install(monkeypatch, True)
     monkeypatch.setattr(vllm, "_start", fail)
-    with pytest.raises(
-        ValueError, match=r"does not start \(NotImplementedError: .*policy\.backend=transformers samples"
-    ):
+    with pytest.raises(ValueError, match=r"does not start \(NotImplementedError: .*set policy\.backend=transformers"):
         make_policy("vllm", tiny_model())
 
 

@@ -128,7 +128,7 @@ def test_a_run_prints_its_model_its_plan_and_notes(tmp_path: Path, monkeypatch: 
     model, plan, note = said
     assert model.endswith("parameters, on verl with 2 processes without a GPU")
     assert plan.startswith("Plan: 200 updates, each of 16 tasks with 8 rollouts")
-    assert note.startswith("Note: training.learning_rate = 1e-06 is a language model's")
+    assert note.startswith("Note: training.learning_rate = 1e-06 suits a language model")
 
 
 def test_a_model_that_is_not_there_is_refused_before_anything_is_made(
