@@ -2,9 +2,7 @@
 
     python tools/reference_pages.py
 
-A test compares the pages with what is written here.
-
-Tests hold the keys of `METRICS` against the rows that both engines write.
+Tests compare the pages with this module's output, and the keys of `METRICS` with the rows that both engines write.
 """
 
 # ruff: noqa: E501 - a figure's meaning is one line
@@ -21,20 +19,20 @@ METRICS: dict[str, dict[str, str]] = {
     "Episodes": {
         "update": "index of the update, from 1",
         "success": "share of episodes that were won",
-        "score": "mean of the environment's grade, 0–1",
-        "reward": "mean sum of an episode's training rewards",
+        "score": "mean over episodes of the environment's `score` at the end, 0–1; without a `score`, 1 for a won episode, else 0",
+        "reward": "mean over episodes of the sum of training rewards",
         "episode_length": "mean number of steps of an episode",
         "episodes": "number of episodes",
         "steps": "number of steps",
         "valid_actions": "share of responses from which an action could be parsed",
         "admissible_actions": "share of actions that the environment listed as admissible; absent where it lists none",
         "cut_responses": "share of responses that were cut at `policy.max_response_tokens`",
-        "steps_with_forgotten_memory": "number of prompts that lost remembered steps, because they exceeded `policy.max_prompt_tokens`",
+        "steps_with_forgotten_memory": "number of prompts without some remembered steps, because they exceeded `policy.max_prompt_tokens`",
         "forgotten_pairs": "number of remembered (observation, action) pairs that were removed from prompts",
         "prompt_tokens": "prompt tokens of all steps, chat template included",
         "response_tokens": "response tokens of all steps",
-        "resampled_groups": "tasks that were replaced because all their episodes had the same score (`rollout.resample_uniform_groups`)",
-        "tasks_drawn": "tasks used since the run started",
+        "resampled_groups": "number of groups that were replaced because their episodes had equal returns (`rollout.resample_uniform_groups`)",
+        "tasks_drawn": "number of training tasks drawn since the run started",
         "lost_trajectories": "verl only: episodes left out because their environment worker was lost",
     },
     "Advantages and groups": {
@@ -45,44 +43,52 @@ METRICS: dict[str, dict[str, str]] = {
         "group_trajectories_k": "mean over steps of the number of trajectories in the group",
         "group_usable_k": "share of steps for which the level is used",
         "level_weight_k": "mean weight of the level, 0 where it is unused",
-        "level_sign_agreement_k": "share of equal signs with the advantage of the level before (level 0: of the episode level), where both are used and not 0",
-        "level_sign_agreement_final_k": "share of equal signs with the final advantage",
-        "level_variance_explained_k": "raw variance explained: 1 − W/T, see [inspect.md](../inspect.md#variance-explained)",
-        "level_variance_explained_adjusted_k": "adjusted variance explained: 1 − W/E[W]; 0 is chance",
-        "level_prompts_differ_k": "share of the steps in groups of two or more whose prompts are not all equal",
+        "level_sign_agreement_k": "of the steps where this level and the level before (for level 0: the episode level) are used and have advantages other than 0: share with equal signs",
+        "level_sign_agreement_final_k": "the same for this level and the final advantage",
+        "level_variance_explained_k": "raw variance explained, 1 − W/T; [inspect.md](../inspect.md#variance-explained) defines W and T",
+        "level_variance_explained_adjusted_k": "adjusted variance explained, 1 − W/E[W]; 0 on average if groups are unrelated to returns",
+        "level_prompts_differ_k": "of the steps in groups of two or more: share in groups whose prompts are not all equal",
     },
     "Policy update": {
         "loss": "the minimised loss, mean over mini-batches",
-        "policy_loss": "its part that depends on the advantages",
+        "policy_loss": "the part of `loss` that depends on the advantages",
         "kl": "k3 estimate of the KL divergence from the start policy: r − 1 − log r, with r the start's token probability over the policy's",
         "entropy": "mean entropy of the response tokens' distributions, in nats",
-        "clip_fraction": "share of response tokens without gradient because the ratio was clipped",
-        "dual_clip_fraction": "share clipped by the second bound, for negative advantages (`cispo`: share whose weight was clipped)",
+        "clip_fraction": "share of response tokens whose ratio was clipped, so that they have no gradient (`cispo`: whose weight was clipped)",
+        "dual_clip_fraction": "share of response tokens that `training.dual_clip` bounds, with negative advantages (`gspo`, `cispo`: 0)",
         "approximate_kl": "mean log-prob at sampling minus mean log-prob now, in nats",
-        "gradient_norm": "L2 norm before clipping, mean over mini-batches",
+        "gradient_norm": "L2 norm of the gradient before clipping, mean over mini-batches",
         "samples": "steps that were trained on",
         "tokens": "response tokens that were trained on",
         "mini_batches": "optimiser steps",
         "empty_responses": "samples without a response token; they have no gradient",
         "padding_rows": "verl only: rows without advantage and loss that fill up a mini-batch",
     },
+    "Critic": {
+        "critic_loss": "value loss of the critic, mean over mini-batches; this and the next five are present with a critic",
+        "critic_clip_fraction": "share of samples whose value loss `critic.value_clip` determines",
+        "critic_gradient_norm": "L2 norm of the critic's gradient before clipping, mean over mini-batches",
+        "explained_variance": "1 − Var(target − value) / Var(target) over steps, with the values before the update",
+        "value_mean": "mean over steps of the values before the update",
+        "value_target_mean": "mean over steps of the critic's targets",
+    },
     "Sampler and trainer": {
         "sampler_gap_mean": "mean absolute difference of the sampler's and the trainer's log-prob of a token; this and the next three are present with `training.recompute_log_probs`",
-        "sampler_gap_max": "largest absolute difference",
+        "sampler_gap_max": "largest of these differences",
         "sampler_effective_sample_size": "(Σ w)² / (N Σ w²) over the N tokens' importance weights w; 1 if all are equal",
-        "sampler_clipped_share": "share of tokens whose weight is at `training.importance_cap`",
-        "staleness_min": "verl's asynchronous modes, as the next four: how many policy versions ago the newest token was sampled",
-        "staleness_mean": "mean over steps of the same, of a step's oldest token",
-        "staleness_max": "that of the oldest token",
-        "staleness_spread_mean": "mean over groups of the versions between a group's oldest and newest token",
-        "staleness_spread_max": "the largest of these",
+        "sampler_clipped_share": "share of tokens whose weight exceeded `training.importance_cap`",
+        "staleness_min": "age of the update's newest token: how many policy versions ago it was sampled; this and the next four are present in verl's asynchronous modes",
+        "staleness_mean": "mean over steps of the age of the step's oldest token",
+        "staleness_max": "age of the update's oldest token",
+        "staleness_spread_mean": "mean over groups of the age of the group's oldest token minus the age of its newest",
+        "staleness_spread_max": "largest of these spreads",
     },
     "Cost": {
-        "seconds_collect": "wall time of the rollouts, in seconds; verl's asynchronous modes: of the wait for them",
+        "seconds_collect": "wall time of the rollouts, in seconds; in verl's asynchronous modes, of waiting for rollouts",
         "seconds_advantages": "wall time of the estimator, in seconds",
         "seconds_update": "wall time of the policy update, in seconds",
-        "tokens_per_second": "prompt and response tokens per second of the three together",
-        "peak_memory_gib": "peak memory so far in GiB: allocated CUDA memory, or resident memory of the process on a CPU; verl: that of the actor's device, absent on CPUs",
+        "tokens_per_second": "prompt and response tokens divided by the sum of these three times",
+        "peak_memory_gib": "peak memory so far in GiB: allocated CUDA memory, or resident memory of the process on a CPU; verl: allocated memory of the actor's or the critic's device, absent on CPUs",
         "out_of_memory": "built-in engine on CUDA: how often memory ran out and micro-batches were halved; absent if never",
     },
 }
@@ -109,7 +115,7 @@ def metrics_page() -> str:
         "# Metrics",
         "",
         "A run writes one JSON object per update to `metrics.jsonl`; trackers receive the same figures. Shares are between 0 and 1. `k` in a name",
-        "stands for a level, or for `episode` where an estimator compares whole trajectories. A figure that does not apply is absent. Written by",
+        "stands for the number of a level, or for `episode`: the level of whole trajectories. A figure that does not apply is absent. Written by",
         "`tools/reference_pages.py`.",
     ]
     for topic, keys in METRICS.items():
