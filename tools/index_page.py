@@ -1,9 +1,9 @@
-"""What a package index shows of the project: its links, and README.md with links that work there.
+"""The project's page on a package index: its links, and README.md with links that work there.
 
-hatchling calls it when it builds (`[tool.hatch.metadata.hooks.custom]` in pyproject.toml). Where the sources are
-published is said there once, as `repository`; a build may say it in the environment variable HGPO_REPOSITORY, as the
-release workflow does. Where neither does, links into the repository become plain text and its pictures are left out: an
-index would resolve them against itself.
+hatchling calls this module during a build (`[tool.hatch.metadata.hooks.custom]` in pyproject.toml). The address of the
+sources is `repository` there, or the environment variable HGPO_REPOSITORY, which the release workflow sets. Without
+either, links into the repository become plain text and its pictures are left out, because an index would resolve them
+against its own address.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?://)([^)]*)\)")
 
 
 class IndexPage(MetadataHookInterface):
-    """Sets `readme` and `urls`, which pyproject.toml calls dynamic."""
+    """Sets `readme` and `urls`, which are dynamic in pyproject.toml."""
 
     def update(self, metadata: dict[str, Any]) -> None:
         """Change the project's metadata in place."""
@@ -34,7 +34,7 @@ class IndexPage(MetadataHookInterface):
 
 
 def project_urls(repository: str) -> dict[str, str]:
-    """What stands beside the page; without a repository the paper alone."""
+    """Name -> address of the links beside the page; without a repository only the paper's."""
     if not repository:
         return {"Paper": PAPER}
     return {
@@ -47,7 +47,7 @@ def project_urls(repository: str) -> dict[str, str]:
 
 
 def page_for_index(text: str, repository: str, tag: str) -> str:
-    """Markdown whose links into the repository lead to the files of a tag, or are no links."""
+    """README.md's text with links into the repository to the files of `tag`; without a repository, with plain text."""
 
     def replaced(link: re.Match[str]) -> str:
         picture, words, target = link.groups()
