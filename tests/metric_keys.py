@@ -15,6 +15,10 @@ OF_ASYNCHRONOUS_SAMPLING = {
     "staleness_spread_max",
 }
 OF_VERL_ALONE = {"lost_trajectories", "padding_rows", *OF_ASYNCHRONOUS_SAMPLING}
+OF_A_CRITIC = {
+    *("critic_loss", "critic_clip_fraction", "critic_gradient_norm"),
+    *("explained_variance", "value_mean", "value_target_mean"),
+}
 OF_FULL_MEMORY = {"out_of_memory"}
 OF_RECOMPUTED_LOG_PROBS = {
     "sampler_gap_mean",

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 -- texts of pages
-"""The page of figures as papers and repositories report them: docs/results/field.md."""
+"""The page docs/results/field.md: figures that papers and repositories report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import campaign_table
 
 ARXIV = re.compile(r"arXiv:\d{4}\.\d{5}")
 FEWEST_SOURCES = 2
-"""Minimum number of sources for a row of the spread."""
+"""Fewest sources of a row in the table of spreads; figures of one source have no spread between sources."""
 NAMES = {
     "gigpo": "GiGPO",
     "graphgpo": "GraphGPO",
@@ -23,7 +23,7 @@ NAMES = {
     "hgpo verl-agent": "HGPO, verl-agent preset",
     "mixed_effects": "mixed effects",
 }
-"""Estimators whose name on the page is not their name in upper case."""
+"""Estimator -> its name on the page; other estimators are named in upper case."""
 
 
 def link_of(source: str) -> str:
@@ -47,21 +47,21 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class Figure(BaseModel):
-    """One figure of one method as a paper or repository reports it; None: the source does not say.
+    """One figure of one method as a paper or repository reports it. None: the source does not state the value.
 
     Attributes:
-        method: as it is named on the page.
-        source: what reports the figure: arXiv id or URL.
-        reported_by: the name of that source; figures with one name count as one source.
+        method: name of the method on the page.
+        source: arXiv id or URL of the paper or repository that reports the figure.
+        reported_by: name of the source; all figures with one name count as one source.
         date: year and month of the source.
-        benchmark, split: what was evaluated on.
-        model: the model that was trained.
-        history_length: K. seeds: number of training seeds. evaluation_seeds: number of seeds for one policy.
+        benchmark, split: the evaluation set.
+        model: the trained model.
+        history_length: K. seeds: number of training seeds. evaluation_seeds: number of seeds that evaluated one policy.
         catalogue: number of products in WebShop's catalogue.
-        checkpoint: which of the evaluated checkpoints has this figure.
-        success: in %. error: what follows ± in the source. score: WebShop's mean score, 0-100.
-        checked: "source": read there; "second hand": read in another text, `read_in` if that can be looked up.
-        note: what else is needed to read the figure.
+        checkpoint: the evaluated checkpoint: the best, the last, or the mean over several.
+        success: in %. error: the number after ± in the source. score: WebShop's mean score, 0-100.
+        checked: "source": the figure was read in `source`; "second hand": in another text, `read_in` if that is public.
+        note: further conditions of the figure.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -108,12 +108,12 @@ class Spread(BaseModel):
 
 
 def figures_of(path: Path) -> list[Figure]:
-    """The validated rows of the data file."""
+    """The validated figures of the data file."""
     return TypeAdapter(list[Figure]).validate_json(path.read_bytes())
 
 
 def spreads(figures: Sequence[Figure]) -> list[Spread]:
-    """Success between sources, widest first. A split other than ALFWorld's valid_seen is a benchmark of its own."""
+    """The spread of success between sources, widest first. ALFWorld's splits other than valid_seen are kept apart."""
     groups: dict[tuple[str, str, str], list[Figure]] = {}
     for one in figures:
         if one.model is not None:
@@ -137,13 +137,13 @@ def spreads(figures: Sequence[Figure]) -> list[Spread]:
 
 
 def benchmark_of(one: Figure) -> str:
-    """The benchmark, with the split where that is another than the usual one."""
+    """The name of the benchmark, with the split if it is stated and not ALFWorld's valid_seen."""
     usual = one.benchmark == "WebShop" or one.split in {None, "valid_seen"}
     return one.benchmark if usual else f"{one.benchmark}, {one.split}"
 
 
 def field_page(path: Path) -> str:
-    """The page of the stored rows."""
+    """The page, from the figures that are stored at `path`."""
     figures = figures_of(path)
     parts = [INTRODUCTION, _spread_section(figures)]
     for benchmark in ("ALFWorld", "WebShop"):
@@ -155,8 +155,8 @@ def field_page(path: Path) -> str:
 def _spread_section(figures: Sequence[Figure]) -> str:
     lines = [
         "## Spread of one method between sources\n",
-        f"Success in %, rows of the tables below with a stated model and at least {FEWEST_SOURCES} sources. All K, checkpoints and catalogues "
-        "together; ALFWorld is `valid_seen` or a split that the source does not name. A source can repeat another's figure.\n",
+        f"Success in %, for methods with figures of one stated model in at least {FEWEST_SOURCES} sources of the tables below. All K, checkpoints and catalogues "
+        'are taken together; "ALFWorld" is `valid_seen` or a split that the source does not name. A source can repeat the figure of another source.\n',
         "| benchmark | method | model | sources | lowest | highest | difference |",
         "|---" * 7 + "|",
     ]
@@ -224,12 +224,13 @@ def _known(value: float | str | None) -> str:
 
 
 def _ours() -> str:
-    """The campaigns of this project, which train a tiny policy."""
+    """The section with this project's campaigns, which train a tiny policy."""
     lines = [
         "## Ours\n",
-        "Measured in this project: tiny policies from one warm start, last checkpoint, mean over training seeds. Household games and shops are "
-        "generated. Models of 1.5B and 7B were not trained here. Intervals: [trained policies](trained-policies.md); single runs: [results](README.md).\n",
-        "| method | settings | training seeds | success |",
+        "These figures were measured in this project: success in % of tiny policies from one warm start, at the last checkpoint, mean over training seeds. The household "
+        "games of `quickstart` and the shops are generated. Models of 1.5B and 7B were not trained here. Intervals are in [trained policies](trained-policies.md), single "
+        "runs in [results](README.md).\n",
+        "| method | recipe and settings | training seeds | success |",
         "|---" * 4 + "|",
     ]
     for settings, rows in sorted(campaign_table.tables().items()):
@@ -242,29 +243,29 @@ def _ours() -> str:
 
 INTRODUCTION = """# Figures of the field
 
-What papers and repositories report for ALFWorld and WebShop, with the source of each figure. "–": the source does not say, or it was not read
-there. Success and score in %.
+This page lists what papers and repositories report for ALFWorld and WebShop, with the source of each figure. "–": the source does not state it, or we did
+not read it there. Success and score are in %.
 
 **Do not compare figures of different sources.** Their conditions differ, and many are not stated:
 
-- **Tasks.** Trainers of the verl-agent family evaluate 128 episodes by default. The order of ALFWorld's games can follow the file system, workers shuffle on their own, and tasks can
-  repeat within a validation ([Agent-G2 #1](https://github.com/ZJU-REAL/Agent-G2/issues/1),
+- **Tasks.** Trainers derived from verl-agent evaluate 128 episodes by default. The order of ALFWorld's games can follow the file system, workers shuffle independently, and
+  tasks can repeat within a validation ([Agent-G2 #1](https://github.com/ZJU-REAL/Agent-G2/issues/1),
   [AgentOPSD #11](https://github.com/ZethWang/AgentOPSD/issues/11), [SDAR #58](https://github.com/ZJU-REAL/SDAR/issues/58)).
 - **Splits.** GiGPO with K = 2 has 90.2 on `valid_seen` and 84.8 on `valid_unseen`. Many rows name no split.
-- **Catalogues.** WebShop is run with 1,000 or with 1.18 million products; the rows below do not say with which (verl-agent's default is 1,000). Worker seeds can change goals and prices.
+- **Catalogues.** WebShop is run with 1,000 or with 1.18 million products; the rows below do not state which (verl-agent's default is 1,000). Worker seeds can change goals and prices.
 - **Checkpoints.** The best of many evaluations is at least as high as the last one: 43.8 and 35.2 in one training of GRPO below.
-- **Seeds.** Most rows are of one training, or do not say of how many. One frozen GiGPO policy had 83.6, 86.7 and 89.1 with three evaluation seeds
+- **Seeds.** Most rows are of one training, or do not state the number of trainings. One frozen GiGPO policy had 83.6, 86.7 and 89.1 with three evaluation seeds
   ([agent-context-grpo](https://github.com/tracyhann/agent-context-grpo/blob/04efa44fe2b03aba90dbe1d411cb7038a75b3c6b/RESULTS.md)); two training seeds of one
   setting of GraphGPO had 89.8 and 78.9 ([Relax #280](https://github.com/redai-studio/Relax/pull/280)).
 - **Settings.** History length K, steps per episode, updates, prompt and versions of the trainer differ.
 
-"seeds" are training seeds unless they are called seeds of evaluation. "checked": `source`: the figure was read in the source; `second hand`: in another text, which is linked
-if it is public. [Reporting results](../reporting.md) says how to report figures that can be compared.
+Column "seeds": number of training seeds, then of evaluation seeds if stated. Column "checked": `source`: we read the figure in the source; `second hand`: we read
+it in another text, which is linked if it is public. [Reporting results](../reporting.md) explains how to report figures that can be compared.
 """
 
 COMMANDS = """## Add a figure
 
-Add a row to `benchmarks/field.json`; `tools/field_page.py` describes and checks its fields. Then
+Add a row to `benchmarks/field.json`; `tools/field_page.py` describes and checks its fields. Then run
 
     python tools/results_pages.py
 """

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 -- texts of pages
-"""The page of batch gradients beside the true policy gradient: docs/results/gradients.md."""
+"""The page docs/results/gradients.md: batch gradients compared with the true policy gradient."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ POOLS = {
     "report-100": "Generated household tasks, after 100 of its updates",
     "report-200": "Generated household tasks, after 200 updates",
 }
-"""Name of a pool -> what it is."""
+"""Name of a pool of rollouts -> title of its section."""
 KEYS = {
     "observation": "text",
     "observation_and_commands": "text + commands",
@@ -39,11 +39,12 @@ SHOWN = (
 ROLLOUTS = 8
 HGPO = "hgpo paper / observation"
 MOST = "published_g2po"
+"""The state key of the tables with one key: most estimators have their highest cosines with it."""
 Row = Mapping[str, Any]
 
 
 def gradients_page(path: Path) -> str:
-    """The page of the stored rows."""
+    """The page, from the rows that are stored at `path`."""
     rows = json.loads(path.read_text(encoding="utf-8"))
     parts = [INTRODUCTION]
     for pool, title in POOLS.items():
@@ -54,12 +55,13 @@ def gradients_page(path: Path) -> str:
 
 
 def _by_key(rows: Sequence[Row]) -> str:
-    """The cosine with the true gradient of the same tasks, by state key."""
+    """The table of the cosine with the true gradient of the same tasks, by state key."""
     found = {(row["estimator"], row["key"]): row for row in rows if row["rollouts"] == ROLLOUTS}
     names = sorted({name for name, _ in found}, key=lambda name: (-_value(found[name, MOST], "same tasks"), name))
     lines = [
-        f"Cosine with the true gradient of the same tasks, {ROLLOUTS} rollouts of each of 16 tasks:\n",
-        f"| estimator | {' | '.join(KEYS.values())} | with G2PO's key − HGPO of the paper |",
+        f"Cosine with the true gradient of the same tasks by state key, {ROLLOUTS} rollouts of each of 16 tasks. Last column: cosine with G2PO's key minus "
+        '"hgpo paper" with the text:\n',
+        f"| estimator | {' | '.join(KEYS.values())} | G2PO's − hgpo paper, text |",
         "|---" * (len(KEYS) + 2) + "|",
     ]
     for name in names:
@@ -70,11 +72,11 @@ def _by_key(rows: Sequence[Row]) -> str:
 
 
 def _by_figure(rows: Sequence[Row]) -> str:
-    """All figures with the key that serves most estimators best."""
+    """The table of all figures with the state key `MOST`."""
     figures = ("same tasks", "other tasks", "direction", "noise")
     chosen = [row for row in rows if (row["rollouts"], row["key"]) == (ROLLOUTS, MOST) and row["estimator"] in SHOWN]
     lines = [
-        "All figures with G2PO's key:\n",
+        "All figures with G2PO's key, with 95 % CI:\n",
         f"| estimator | {' | '.join(figures)} |",
         "|---" * (len(figures) + 1) + "|",
     ]
@@ -85,13 +87,13 @@ def _by_figure(rows: Sequence[Row]) -> str:
 
 
 def _by_rollouts(rows: Sequence[Row]) -> str:
-    """The cosine by the number of rollouts."""
+    """The table of the cosine by the number of rollouts."""
     sizes = sorted({row["rollouts"] for row in rows})
     found = {
         (row["estimator"], row["rollouts"]): row for row in rows if row["key"] == MOST and row["estimator"] in SHOWN
     }
     lines = [
-        "By the number of rollouts of each task, same tasks, G2PO's key:\n",
+        "Cosine with the true gradient of the same tasks by the number of rollouts of each task, with G2PO's key:\n",
         f"| estimator | {' | '.join(map(str, sizes))} |",
         "|---" * (len(sizes) + 1) + "|",
     ]
@@ -115,27 +117,32 @@ def _interval(numbers: Sequence[float] | None, *, signed: bool = False) -> str:
     return f"{value} ({low} to {high})"
 
 
-INTRODUCTION = """# Batch gradients beside the true policy gradient
+INTRODUCTION = """# Batch gradients compared with the true policy gradient
 
-How close does the batch gradient of an estimator come to the gradient of the probability to win, on tasks and with a policy of this project?
+This page shows how close the batch gradient of an estimator is to the gradient of the probability to win, for tasks and a policy of this project.
 
-**Measurement.** 128 tasks, 64 rollouts of each with one policy. The gradient of every step's log-prob is stored as a sketch of 8,192 numbers,
-whose inner products are those of the gradients up to about 1 %. The true gradient of a task is estimated without bias from 32 rollouts, with the wins of
-the other rollouts as baseline, and compared with batches of the other 32. A batch has 16 tasks. CI: 95 %, from 1,000 resampled sets of tasks.
+**Measurement.** One policy played 128 tasks, 64 rollouts of each. The gradient of every step's log-prob is stored as a sketch of 8,192 numbers;
+inner products of sketches equal inner products of gradients up to about 1 %. The true gradient of a task is estimated without bias from 32 rollouts, with the
+wins of the task's other rollouts as baseline, and compared with batches of the other 32 rollouts. A batch has 16 tasks. CI: 95 %, from 1,000 resampled sets
+of tasks.
 
-- **same tasks**: mean cosine of a batch gradient with the true gradient of the batch's tasks, corrected for the noise of the latter.
-- **other tasks**: the same with the true gradient of all other tasks. "–": too noisy, an estimated squared length was negative.
-- **direction**: cosine of the mean batch gradient with the true gradient, same tasks; below 1 is bias.
+- **same tasks**: mean cosine of a batch gradient with the true gradient of the batch's tasks, corrected for the noise of the true gradient's estimate.
+- **other tasks**: mean cosine of a batch gradient with the true gradient over all tasks, estimated from other tasks than the batch's. "–": too noisy (a
+  squared length has a negative estimate).
+- **direction**: cosine of the mean batch gradient with the true gradient of the same tasks; below 1 is bias.
 - **noise**: variance of a batch gradient divided by its squared mean.
 
-Limits: one environment, one policy of 117,000 parameters, one training run; no clipping and no AdamW. A good direction does not imply a good policy after training
+States are equal if their *state key* is equal: the observation's text, the text and the admissible commands, G2PO's published key, or the game's exact state.
+
+Limits: one environment, one policy of 117,000 parameters, one training run; no clipping and no AdamW. A good direction does not imply a good training
 ([trained policies](trained-policies.md)).
 
-Names: "no std" is `mode="mean_norm"`; "level 0" is `history_length=0`; "atd" is `benchmarks/atd.py`, "gagpo" the same with `trust=0`. "certainty-equivalent TD" is r + γV(s') - V(s) with V the fixed point over
-all rollouts of a task; "own ends" lets cut episodes end, "shrunk TD" multiplies by m/(m + 1) with m the rollouts that act in s'. "proposal 1" adds
-GraphGPO's advantage to shrunk TD, both divided by their root mean square; "proposal 2" divides differences by their spread first.
-[NestedTD](../algorithms/nested_td.md) was developed from these on other tasks: "no power", "no frequencies", "no history", "no shrinkage" and "cut is lost" leave
-out one of its parts.
+Names of estimators: "hgpo paper" is `hgpo` with its defaults; "no std" is `mode="mean_norm"`; "level 0" is `history_length=0`; "atd" is `benchmarks/atd.py`,
+"gagpo" the same with `trust=0`. "certainty-equivalent TD" is r + γV(s') - V(s) for a step from state s to s' with reward r; V(s) is the mean of r + γV(s') over the
+steps of a task from s; with "own ends", cut episodes end. "shrunk TD" multiplies it by m/(m + 1), with m the number of rollouts that act in
+s'; "+ episode" adds the advantage of whole trajectories. "proposal 1" adds GraphGPO's advantage to shrunk TD, both divided by their root mean square; "proposal 2"
+divides temporal differences by their spread first. [NestedTD](../algorithms/nested_td.md) was developed from these on other tasks: "no power", "no frequencies",
+"no history", "no shrinkage" and "cut is lost" each omit one of its parts.
 """
 
 COMMANDS = """## Commands
@@ -146,5 +153,5 @@ COMMANDS = """## Commands
     python benchmarks/gradients.py align runs/report-start --json benchmarks/gradients.json --sizes 4 32 --keys published_g2po
     python tools/results_pages.py
 
-and the same with `--checkpoint 100` and `200`. NestedTD and its options were chosen on tasks 12,000 to 12,127 (`--first 12000`).
+The other sections come from the same commands with `--checkpoint 100` and `200`. NestedTD and its options were chosen on tasks 12,000 to 12,127 (`--first 12000`).
 """

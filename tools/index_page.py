@@ -1,9 +1,9 @@
-"""Metadata for a package index: the project's links, and README.md with links that work there.
+"""The project's page on a package index: its links, and README.md with links that work there.
 
-hatchling calls the hook when it builds (`[tool.hatch.metadata.hooks.custom]` in pyproject.toml). The address of the
-published repository is the option `repository` there or the environment variable HGPO_REPOSITORY, which the release
-workflow sets. Without either, links into the repository become plain text and its pictures are left out, because an
-index would resolve them against its own address.
+hatchling calls this module during a build (`[tool.hatch.metadata.hooks.custom]` in pyproject.toml). The address of the
+sources is `repository` there, or the environment variable HGPO_REPOSITORY, which the release workflow sets. Without
+either, links into the repository become plain text and its pictures are left out, because an index would resolve them
+against its own address.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?://)([^)]*)\)")
 
 
 class IndexPage(MetadataHookInterface):
-    """Sets `readme` and `urls`, which pyproject.toml declares dynamic."""
+    """Sets `readme` and `urls`, which are dynamic in pyproject.toml."""
 
     def update(self, metadata: dict[str, Any]) -> None:
         """Change the project's metadata in place."""
@@ -34,7 +34,7 @@ class IndexPage(MetadataHookInterface):
 
 
 def project_urls(repository: str) -> dict[str, str]:
-    """The links beside the page; without a repository only the paper."""
+    """Name -> address of the links beside the page; without a repository only the paper's."""
     if not repository:
         return {"Paper": PAPER}
     return {
@@ -47,7 +47,7 @@ def project_urls(repository: str) -> dict[str, str]:
 
 
 def page_for_index(text: str, repository: str, tag: str) -> str:
-    """Markdown whose links into the repository lead to the files of a tag; without a repository they become text."""
+    """README.md's text with links into the repository to the files of `tag`; without a repository, with plain text."""
 
     def replaced(link: re.Match[str]) -> str:
         picture, words, target = link.groups()

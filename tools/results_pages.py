@@ -2,7 +2,7 @@
 
     python tools/results_pages.py
 
-A test compares the pages with the output of this script.
+A test compares the stored pages with this module's output.
 """
 
 # ruff: noqa: E402, E501 - benchmarks/ is put on the path first; pages have long lines
@@ -27,11 +27,11 @@ CAMPAIGNS = {
     "webshop-tiny": "Shops, `valid_unseen`",
     "alfworld-tiny training.updates=30": "ALFWorld, `valid_seen`",
 }
-"""Settings of a campaign -> the tasks that its policies are evaluated on."""
+"""Recipe and settings of a campaign, as `campaign_table.Trained.settings` -> title: the tasks of its evaluation."""
 CHOSEN_RATES = {
     f"{HOUSEHOLD} training.skip_zero_advantage=false": "Household games with PPO, chosen learning rates, `valid_unseen`",
 }
-"""Settings -> title for campaigns that are on the page only, each estimator with its best learning rate."""
+"""The same for campaigns that are not in README.md's table: each estimator has the best of some learning rates."""
 
 SAMPLERS = ("transformers", "vllm")
 
@@ -48,7 +48,7 @@ from long_games.contenders import CONTENDERS
 
 
 def pages() -> dict[Path, str]:
-    """Path and text of every page, README.md among them."""
+    """Path and text of every page, including README.md."""
     texts = {
         "README.md": index_page(),
         "trained-policies.md": trained_page(),
@@ -68,18 +68,18 @@ def index_page() -> str:
     return """# Results
 
 `python tools/results_pages.py` writes these pages from the stored figures in `benchmarks/*.json` and `recipes/*/*.json`; a test
-compares.
+compares them with the stored figures.
 
-Evaluation figures here, in README.md and in the recipes, except for the quickstart and the campaign with PPO, were measured when one
-generator per seed drew all random numbers of an evaluation. Now each task has its own generator ([decision 021](../decisions/021-redesign.md)), so a
-rerun gives another sample of the same quantity.
+In most evaluations on these pages, in README.md and in the recipes, one generator per evaluation seed drew the random numbers of all tasks. Now each seed
+and task has separate random numbers ([decision 021](../decisions/021-redesign.md)), as in the quickstart's newer figures and the campaign with PPO. A
+rerun of the other figures is a new random sample, with the same expected value.
 
-- [Trained policies](trained-policies.md): estimators trained on household games, shops and ALFWorld
-- [Gradients](gradients.md): batch gradients of estimators beside the true policy gradient
+- [Trained policies](trained-policies.md): policies trained with different estimators on household games, shops and ALFWorld
+- [Gradients](gradients.md): batch gradients of estimators compared with the true policy gradient
 - [Small games](games.md): estimators on games whose exact gradient is known
 - [Chains](chains.md): gradients of one decision, by estimator and number of rollouts
-- [Engines and samplers](engines.md): the built-in trainer beside verl, samplers, memory
-- [Figures of the field](field.md): what papers and repositories report, with sources, and the spread of one method between them
+- [Engines and samplers](engines.md): the built-in trainer compared with verl, samplers, memory
+- [Figures of the field](field.md): figures that papers and repositories report, with sources, and the spread of one method between sources
 - Single runs: [smollm2](../../recipes/smollm2/README.md), [quickstart](../../recipes/quickstart/README.md),
   [webshop-tiny](../../recipes/webshop-tiny/README.md), [alfworld-tiny](../../recipes/alfworld-tiny/README.md)
 """
@@ -90,12 +90,14 @@ def trained_page() -> str:
     parts = [
         """# Trained policies
 
-A tiny policy is trained with each estimator from the same warm start. Success is measured on held-out tasks at temperature 0.4; "while
-training" is the mean success of all rollouts. Differences are paired by training seed. ± is half of the 95 % CI over training seeds
-(Student's t). "n.s.": not significant at 5 %, with p values corrected by Holm's method for all pairs of the table; the conclusions use the same test. "Detectable":
-the least true difference that one comparison of as many seeds finds in 80 of 100 cases, for the median spread. "g2po" has its published
-state key on household games (`rollout.state=published_g2po`); "atd" is `benchmarks/atd.py` with `mode="batch_std"`. In campaigns without
-`skip_zero_advantage=false`, estimators took different numbers of optimiser steps, because samples with advantage 0 did not count for them
+A tiny policy is trained with each estimator from the same warm start. "After" is success on held-out tasks at temperature 0.4, after training; "while
+training" is the mean success of all rollouts. "− gigpo": difference to the row "gigpo" in points, paired by training seed. ± is half of its 95 % CI over
+training seeds (Student's t). "n.s.": not significant at 5 %, with p values corrected by Holm's method for all pairs of the table; the conclusions use
+the same test. "Detectable": the least true difference in points that one comparison of as many seeds finds in 80 of 100 cases, for the median spread.
+
+Rows: "hgpo paper" and "hgpo verl-agent" are HGPO's two presets. "g2po" has its published state key on household games
+(`rollout.state=published_g2po`). "atd" is `benchmarks/atd.py` with `mode="batch_std"`. In campaigns without `skip_zero_advantage=false`, estimators
+took different numbers of optimiser steps, because samples with advantage 0 did not count for that number
 ([decision 023](../decisions/023-optimiser-steps.md)).
 """
     ]
@@ -104,7 +106,7 @@ state key on household games (`rollout.state=published_g2po`); "atd" is `benchma
         here = [one for one in done if one.settings == settings]
         start = 100 * np.mean([one.before for one in here])
         parts += [
-            f"## {title}\n\nSettings: `{settings}`. n = {tables[settings][0].seeds} training seeds. Success of the start: {start:.1f} %. "
+            f"## {title}\n\nRecipe and settings: `{settings}`. n = {tables[settings][0].seeds} training seeds. Success after the warm start: {start:.1f} %. "
             f"Detectable: {campaign_table.detectable(tables[settings]):.1f} points.\n",
             campaign_table.as_markdown(tables[settings]),
             *([rates_line(settings)] if settings in CHOSEN_RATES else []),
@@ -118,8 +120,8 @@ state key on household games (`rollout.state=published_g2po`); "atd" is `benchma
     ):
         found = json.loads((ROOT / "recipes" / "quickstart" / file).read_text(encoding="utf-8"))
         parts.append(
-            f"## {title}\n\nSuccess in %, mean over evaluation seeds 123, 456, 789; n = {len(found['seeds'])} training seeds; ± is the standard "
-            f"deviation over training seeds. Settings: `{' '.join(found['overrides'])}`.\n\n"
+            f"## {title}\n\nThe recipe `quickstart` with `{' '.join(found['overrides'])}`. Success in %, mean over evaluation seeds 123, 456, 789; "
+            f"n = {len(found['seeds'])} training seeds; ± is the standard deviation over training seeds.\n\n"
             + "\n".join(compare["success_table"](found))
             + "\n\n"
             + "\n".join(compare["difference_table"](found, "gigpo"))
@@ -143,7 +145,7 @@ state key on household games (`rollout.state=published_g2po`); "atd" is `benchma
 
 
 def rates_line(settings: str) -> str:
-    """The learning rates that were tried, the chosen ones, and what they were chosen by."""
+    """A sentence with the tried learning rates, the chosen ones, and the criterion of the choice."""
     trials = [one for one in campaign_table.rate_trials() if one.settings == settings]
     names = sorted({one.estimator for one in trials})
     tried = ", ".join(f"{rate:g}" for rate in sorted({one.rate for one in trials}))
@@ -153,15 +155,19 @@ def rates_line(settings: str) -> str:
     length, judge = (
         (f" of {updates} updates", "rollouts, in the last third of the updates,") if updates else ("", "`valid_seen`")
     )
-    starts = " Not all of these began with the same start policy." if len({one.start for one in trials}) > 1 else ""
+    starts = (
+        " Not all of these trainings began with the same start policy."
+        if len({one.start for one in trials}) > 1
+        else ""
+    )
     return (
-        f"Learning rates {tried} were tried with each estimator, one training each{length} with a separate seed; the rate with the highest success on "
-        f"{judge} was chosen: {chosen}.{starts} All steps are trained on, also those with advantage 0, so the number of optimiser steps does not depend on the estimator.\n"
+        f"Learning rates {tried} were tried with each estimator, one training each{length} with a seed that the table does not use; the rate with the highest success on "
+        f"{judge} was chosen: {chosen}.{starts} All steps are trained on, also steps with advantage 0, so the number of optimiser steps does not depend on the estimator.\n"
     )
 
 
 def ranges_line(trainings: list[campaign_table.Trained]) -> str:
-    """The lowest and the highest seed of each estimator."""
+    """Success after training of the lowest and the highest seed, by estimator."""
     by_name: dict[str, list[float]] = {}
     for one in trainings:
         by_name.setdefault(one.estimator, []).append(100 * one.after)
@@ -170,7 +176,7 @@ def ranges_line(trainings: list[campaign_table.Trained]) -> str:
 
 
 def pairs_table(settings: str) -> str:
-    """Every estimator minus every other one."""
+    """The differences in held-out success of all pairs of estimators."""
     rows = campaign_table.tables()[settings]
     names = [row.estimator for row in rows]
     lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
@@ -195,14 +201,14 @@ def readme_table() -> str:
 
 
 def shown(row: campaign_table.Row | None) -> str:
-    """Success, and the difference to the reference."""
+    """A cell: success and, except for the reference, the difference to it; "–" for None."""
     if row is None:
         return "–"
     return f"{row.after:.1f}" if row.is_reference else f"{row.after:.1f} ({row.leads[row.reference]})"
 
 
 def games_page() -> str:
-    """Games of many steps."""
+    """The page of small games of many steps."""
     stored = json.loads(multistep.STORED.read_text(encoding="utf-8"))
     instances = {
         figure: next(row["instances"] for row in stored["rows"] if row["figure"] == figure)
@@ -213,28 +219,29 @@ def games_page() -> str:
     figures["kl end"] = multistep.table(stored, "kl end", every)
     return f"""# Small games
 
-Five families of small games; a seed draws an *instance*. An instance has 16 tasks. The policy is a table of logits for each goal,
-observation and last two (observation, action) pairs; it wins 30 % at the start. Success and the policy gradient are computed by dynamic
-programming.
+There are five families of small games. A seed draws an *instance* of a family, with 16 tasks. The policy is a table of logits for each goal,
+observation and last two (observation, action) pairs; its success is 30 % at the start. Success and the policy gradient are computed exactly, by
+dynamic programming.
 
 | family | property | steps at most |
 |---|---|---|
 | traps | fully observed; a wrong step can end the episode | 16 |
-| search | places look alike | 16 |
+| search | different places have equal observations | 16 |
 | policy only | the history changes the policy's next action, not the game | 6 |
-| loops | two keys in order, with shortcuts that lead back | 30 |
-| household | "Nothing happens." for every invalid command | 15 |
+| loops | two keys have to be found in order; shortcuts lead back | 30 |
+| household | every invalid command has the observation "Nothing happens." | 15 |
 
-An update plays 16 tasks × 8 rollouts, γ = 0.95. The row "gigpo" shows the figure itself; other rows show the difference to it, paired by instance;
-± is half of the 95 % CI over instances. "atd" is `benchmarks/atd.py`, "gagpo" the same with `trust=0`. Three rows use the exact values, which no estimator has:
-`R - V`, `R - V, discounted` (exact value as baseline), `Q - V` (exact advantage).
+An update plays 16 tasks × 8 rollouts, γ = 0.95. In tables of success, the row "gigpo" has its success, other rows have the difference to it, paired by
+instance; ± is half of the 95 % CI over instances. "atd" is `benchmarks/atd.py`, "gagpo" the same with `trust=0`; "no std" is `mode="mean_norm"`. Three rows use
+exact values, which no estimator knows: `R - V` is the trajectory's score minus the state's value, `R - V, discounted` the same with discounted return and value,
+`Q - V` the exact advantage.
 
 ![Learning curves of five families, and the difference of each estimator to GiGPO](../images/multistep.png)
 
 ## Success while learning, equal divergence
 
-Each update follows the gradient until the policy diverges by KL 0.01 on average. Success averaged over 40 updates, in points;
-{instances["kl"]} instances a family.
+Each update follows the gradient until the mean KL divergence from the policy before it is 0.01. Success averaged over 40 updates, in points;
+{instances["kl"]} instances per family.
 
 {figures["kl"]}
 After 40 updates:
@@ -242,17 +249,17 @@ After 40 updates:
 {figures["kl end"]}
 ## Success while learning, PPO and Adam
 
-Two passes in four mini-batches, learning rate 0.03; {instances["adam"]} instances a family.
+Two passes in four mini-batches, learning rate 0.03. Success averaged over 40 updates, in points; {instances["adam"]} instances per family.
 
 {figures["adam"]}
 ## Cosine of one batch's gradient with the exact gradient
 
-At the start; 50 batches, {instances["cosine"]} instances a family.
+With the start policy; mean of 50 batches, {instances["cosine"]} instances per family.
 
 {figures["cosine"]}
 ## Cosine of the mean gradient with the exact gradient
 
-Corrected for the noise that 50 batches leave; 1 means no bias in direction.
+Corrected for the noise in the mean of 50 batches; 1 means that the direction has no bias.
 
 {figures["cosine of mean"]}
 ## Commands
@@ -262,12 +269,12 @@ Corrected for the noise that 50 batches leave; 1 means no bias in direction.
     python benchmarks/multistep.py report --cells runs/reporting.jsonl --measures cosine adam --instances 4 --json benchmarks/multistep.json
     python benchmarks/multistep.py report --read benchmarks/multistep.json --picture docs/images/multistep.png
 
-Settings were chosen on other instances (`choose`) than those reported.
+Settings were chosen (`choose`) on other instances than the reported ones.
 """
 
 
 def chains_page() -> str:
-    """Chains of one decision."""
+    """The page of chains with one decision."""
     names = [
         "level 0", "level 1", "level 2", "paper", "renormalised", "verl-agent", "pooled", "pooled leave-one-out",
         "mixed_effects", "gigpo", "g2po", "graphgpo", "grpo std", "dr_grpo", "rloo", "reinforce", "gae, values 0",
@@ -283,10 +290,11 @@ def chains_page() -> str:
     bias = yardsticks.table("yardsticks_enumerated.json", "direction_bias", 4, exact)
     return f"""# Chains
 
-A chain: start → u → h → **s** → reward 0 or 1. All rollouts see the same observation at s; the way there, c = (u, h), is one of four.
-Level 0 compares all steps at s, level 1 those with equal h, level 2 those with equal c. a is the action.
+A chain is start → u → h → **s** → reward 0 or 1. All rollouts have the same observation at s; the history c = (u, h), the *context*, has one of four values.
+Level 0 compares all steps at s, level 1 steps with equal h, level 2 steps with equal c. The action a at s is 0 or 1. The columns of probabilities list the
+four contexts, or one number for all.
 
-| problem | effect of the history | P(action 1) by context | P(reward 1) |
+| problem | effect of the history | P(a = 1) | P(reward 1) |
 |---|---|---|---|
 | P | changes the policy only | .9 .5 .5 .1 | .1 + .8 a |
 | P mild | the same, less | .7 .5 .5 .3 | .1 + .8 a |
@@ -300,14 +308,14 @@ Level 0 compares all steps at s, level 1 those with equal h, level 2 those with 
 
 ## Cosine with the exact gradient
 
-Mean of 2,000 batches of 16 tasks × N rollouts; returns are not divided by a standard deviation. The best of a column is bold. `level k` is
-that level alone; `renormalised` is the preset `"paper"` with `missing="renormalize"`. All tasks of a batch are alike, which favours the
-batch baseline of `reinforce`.
+Mean of 2,000 batches of 16 tasks × N rollouts; returns are not divided by a standard deviation. The best of a column is bold. `level k` uses only
+level k; `paper` and `verl-agent` are HGPO's presets; `renormalised` is the preset `"paper"` with `missing="renormalize"`. All tasks of a batch are equal,
+which favours the batch baseline of `reinforce`.
 
 {cosines}
 ## Angle of the mean gradient, in radians
 
-Between the mean gradient and the exact one, all outcomes of one task with N = 4 enumerated.
+The angle is between the mean gradient and the exact gradient. The mean is over all outcomes of one task with N = 4, which are enumerated.
 
 {bias}
 ## Commands
@@ -320,7 +328,7 @@ Between the mean gradient and the exact one, all outcomes of one task with N = 4
 
 
 def engines_page() -> str:
-    """Engines, samplers, memory of log-probs."""
+    """The page of engines, samplers and the memory of log-probs."""
     found = read("engines.json")
     samplers, memory = read("samplers.cpu.json"), read("vocabulary_memory.cpu.json")
     columns = list(found["runs"])
@@ -330,9 +338,9 @@ def engines_page() -> str:
 
 ## Built-in trainer and verl
 
-The quickstart with earlier settings on both engines from one warm start, {found["updates"]} updates with the same tasks in the same
-order; verl with two FSDP2 ranks on a CPU. One training seed and 256 tasks: the figures show that both
-learn; they do not rank the engines.
+Both engines train the quickstart with earlier settings from one warm start, for {found["updates"]} updates with the same tasks in the same
+order; verl has two FSDP2 ranks on a CPU. Figures in % are success. With one training seed and 256 held-out tasks they show that both
+engines learn; they do not rank the engines.
 
 {chr(10).join(table)}
 
@@ -348,8 +356,8 @@ learn; they do not rank the engines.
 
 ## Samplers
 
-{samplers["model"]}, {samplers["episodes"]} episodes of at most {samplers["max_steps"]} steps, {samplers["response_tokens"]} tokens a response, two
-CPU cores. The gap is the absolute difference between the sampler's and the trainer's log-probs.
+{samplers["model"]}, {samplers["episodes"]} episodes of at most {samplers["max_steps"]} steps, {samplers["response_tokens"]} tokens per response, two
+CPU cores. "Gap": absolute difference between the sampler's and the trainer's log-prob of a token. "Start": time to create the sampler.
 
 {samplers_table(samplers)}
     LD_PRELOAD=$PWD/.venv-vllm/lib/libiomp5.so .venv-vllm/bin/python benchmarks/samplers.py MODEL --episodes 32 --max-steps 8
@@ -364,20 +372,21 @@ model's forward and backward pass; all logits alone would take {memory["all_logi
 
 
 def rows_section(found: dict[str, Any]) -> str:
-    """CPU milliseconds a step by part, before and after rows went into the queue as columns."""
+    """CPU milliseconds per step by part, with verl's own rows in the queue and with rows as columns."""
     server, parts = "server (stand-in, unchanged)", dict(found["milliseconds"])
     unchanged = parts.pop(server)
     lines = {**parts, "sum": np.sum(list(parts.values()), axis=0), server: unchanged}
     return (
-        "CPU milliseconds a step outside training ranks and rollout servers: the published ALFWorld recipe with generated games, "
-        f"{found['episodes']} episodes of {found['steps']} steps, {found['prompt_tokens']} prompt and {found['response_tokens']} response tokens a step; two "
-        f"cores beside other work, {found['measured_steps']:,} steps each. Ranks and server are stand-ins without a model; the unchanged "
-        "server shows the effect of other work.\n\n| part | verl's own rows | columns |\n|---|---|---|\n"
+        "CPU milliseconds per step outside training ranks and rollout servers, with verl's own rows in the queue and with rows as columns (the present form). "
+        f"The published ALFWorld recipe with generated games: {found['episodes']} episodes of {found['steps']} steps, {found['prompt_tokens']} prompt and "
+        f"{found['response_tokens']} response tokens per step; {found['measured_steps']:,} measured steps per column, on two cores with other work. Ranks and server "
+        "are stand-ins without a model. The server is the same in both columns and shows the effect of the other work.\n\n"
+        "| part | verl's own rows | columns |\n|---|---|---|\n"
     ) + "\n".join(f"| {name} | {before:.2f} | {after:.2f} |" for name, (before, after) in lines.items())
 
 
 def samplers_table(found: dict[str, Any]) -> str:
-    """A row for each precision and sampler that the package has."""
+    """A table with a row for each precision and sampler of `SAMPLERS`."""
     lines = [
         "| precision | sampler | response tokens/s | relative speed | start, s | gap, mean | gap, largest |",
         "|---|---|---|---|---|---|---|",
@@ -394,7 +403,7 @@ def samplers_table(found: dict[str, Any]) -> str:
 
 
 def read(name: str) -> Any:
-    """A file of figures."""
+    """The content of a JSON file in benchmarks/."""
     return json.loads((BENCHMARKS / name).read_text(encoding="utf-8"))
 
 

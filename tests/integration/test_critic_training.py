@@ -17,6 +17,7 @@ from hgpo.runs.checkpoints import CheckpointError, check_bytes
 from hgpo.runs.folder import RunDirectory, read_metrics
 from hgpo.training import trainer as module
 from killed import Killed
+from metric_keys import OF_A_CRITIC, explained, general
 
 WINS_SOMETIMES = ("warm_start.max_updates=120", "warm_start.learning_rate=3e-3", "rollout.temperature=0.5")
 UNTRAINED = ("warm_start.max_updates=1",)
@@ -86,6 +87,8 @@ def test_the_critic_learns_and_the_policy_waits_for_it(finished: tuple[RunDirect
         assert row["critic_loss"] > 0
         assert row["critic_gradient_norm"] > 0
         assert row["explained_variance"] <= 1
+        assert row.keys() >= OF_A_CRITIC
+        assert general(row) <= explained()
     assert all(row["samples"] == row["steps"] for row in later)
     parts = {path.name for path in (run.checkpoints / "3" / "critic").iterdir()}
     assert ("model.safetensors" in parts) is (kind in ("separate", "baseline"))

@@ -24,7 +24,7 @@ from hgpo.runs.folder import RunDirectory, RunDirectoryError, read_metrics
 from hgpo.storage.reading import read_rollouts
 from hgpo.storage.step_batches import step_batch_from_table
 from hgpo.training import collector as collecting
-from metric_keys import OF_FULL_MEMORY, OF_RECOMPUTED_LOG_PROBS, OF_VERL_ALONE, explained, general
+from metric_keys import OF_A_CRITIC, OF_FULL_MEMORY, OF_RECOMPUTED_LOG_PROBS, OF_VERL_ALONE, explained, general
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_stored_advantages_are_those_of_the_library(finished):
 
 
 def test_a_row_has_every_metric_that_is_explained_and_no_other(finished):
-    always = explained() - OF_VERL_ALONE - OF_FULL_MEMORY - OF_RECOMPUTED_LOG_PROBS
+    always = explained() - OF_VERL_ALONE - OF_A_CRITIC - OF_FULL_MEMORY - OF_RECOMPUTED_LOG_PROBS
     assert all(general(row) == always for row in read_metrics(finished))
 
 
@@ -62,7 +62,7 @@ def test_a_row_has_every_metric_that_is_explained_and_no_other(finished):
 def test_recomputed_log_probs_add_how_far_the_sampler_is_from_the_trainer(tmp_path):
     run = train(config(tmp_path, "training.recompute_log_probs=true", "training.updates=1"), quiet())
     [row] = read_metrics(run)
-    assert general(row) == explained() - OF_VERL_ALONE - OF_FULL_MEMORY
+    assert general(row) == explained() - OF_VERL_ALONE - OF_A_CRITIC - OF_FULL_MEMORY
     assert row["sampler_gap_max"] < 1e-5
 
 

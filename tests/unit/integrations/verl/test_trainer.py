@@ -40,7 +40,14 @@ from hgpo.integrations.verl.queue import BatchSteps, Cut, cut
 from hgpo.integrations.verl.trainer import HgpoTrainer, UpdateState
 from hgpo.integrations.verl.trainers import SyncTrainer
 from killed import killed_at_each_call
-from metric_keys import OF_ASYNCHRONOUS_SAMPLING, OF_FULL_MEMORY, OF_RECOMPUTED_LOG_PROBS, explained, general
+from metric_keys import (
+    OF_A_CRITIC,
+    OF_ASYNCHRONOUS_SAMPLING,
+    OF_FULL_MEMORY,
+    OF_RECOMPUTED_LOG_PROBS,
+    explained,
+    general,
+)
 from panels import panel
 from step_records import step_record
 
@@ -332,7 +339,7 @@ def test_a_row_has_every_metric_that_is_explained_and_none_that_verl_did_not_loo
     [row] = read_metrics(trainer.run)
     ages = {name: row.pop(name) for name in OF_ASYNCHRONOUS_SAMPLING & row.keys()}
     assert ages == ({} if mode == "sync" else dict.fromkeys(OF_ASYNCHRONOUS_SAMPLING, 1) | {"staleness_min": 0})
-    absent = {"peak_memory_gib"} | OF_FULL_MEMORY | OF_RECOMPUTED_LOG_PROBS | OF_ASYNCHRONOUS_SAMPLING
+    absent = {"peak_memory_gib"} | OF_A_CRITIC | OF_FULL_MEMORY | OF_RECOMPUTED_LOG_PROBS | OF_ASYNCHRONOUS_SAMPLING
     assert general(row) == explained() - absent
     assert (row["update"], row["episodes"], row["samples"], row["tokens"]) == (3, 2, 6, 12)
     assert (row["lost_trajectories"], row["padding_rows"]) == (16 * 8 - 2, 3)
