@@ -30,6 +30,9 @@ CAMPAIGNS = {
 """Recipe and settings of a campaign, as `campaign_table.Trained.settings` -> title: the tasks of its evaluation."""
 CHOSEN_RATES = {
     f"{HOUSEHOLD} training.skip_zero_advantage=false": "Household games with PPO, chosen learning rates, `valid_unseen`",
+    "alfworld-tiny training.updates=30 training.warmup_updates=3 training.skip_zero_advantage=false": (
+        "ALFWorld with PPO, chosen learning rates, `valid_seen`"
+    ),
 }
 """The same for campaigns that are not in README.md's table: each estimator has the best of some learning rates."""
 
