@@ -17,7 +17,7 @@ from hgpo.config import Config, describe_settings, load_config
 from hgpo.config.recipes import recipe_names, starter_recipe, starter_settings, starters, written_settings
 from hgpo.policies.backends import AUTO
 from hgpo.runs.folder import open_run_directory
-from hgpo.runs.trust import allow_imports, modules_named
+from hgpo.runs.trust import allow_imports, allow_pickles, modules_named
 from hgpo.utils.text import visible_lines
 
 DESCRIPTION = """\
@@ -222,6 +222,7 @@ def _resume(path: Path, quiet: bool, started: float, *, trusted: bool) -> int:
         allow_imports(path, modules_named(config), trusted=trusted, say=reporter.say)
         _prepare_libraries()
         if config.run.engine == "verl":
+            allow_pickles(path, trusted=trusted)
             from hgpo.integrations.verl.launch import resume as resume_on_verl
 
             resume_on_verl(path, reporter)

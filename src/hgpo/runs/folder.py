@@ -160,7 +160,7 @@ def create_run_directory(config: Config) -> RunDirectory:
     with exclusive(run.path):
         _refuse_taken(run.path)  # another process may have made it meanwhile
         settings = dump_config(config)
-        if modules_named(config):
+        if modules_named(config) or config.run.engine == "verl":
             sign(run.path, settings)
         write_text(run.config, settings, durable=True)
     return run

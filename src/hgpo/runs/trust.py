@@ -1,8 +1,9 @@
-"""Which modules named by a run may be imported.
+"""Which modules named by a run may be imported, and whose pickle files may be read.
 
 A run's settings may name parts by path, `"package.module:attribute"`, and importing a module runs its code. A run
 that this user made here is trusted. A run from elsewhere may name any module, so its modules are imported only with
-`--trust`. The same holds for a server that such a run names: it is contacted only with `--trust`.
+`--trust`. The same holds for a server that such a run names: it is contacted only with `--trust`. And for the
+checkpoints of verl, which are pickle files: reading them can run code.
 
 A run made here is recognised by a signature of `config.toml`, made with a random key in the user's home directory.
 Reading a run (inspect, advantages, compare, export, `--dry-run`) imports nothing and needs no trust.
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class UntrustedRunError(ValueError):
-    """A run from elsewhere names modules or a server; the message lists them and how to allow them."""
+    """A run from elsewhere needs `--trust`; the message lists what for."""
 
 
 def sign(run: Path, settings: str) -> None:
@@ -91,6 +92,19 @@ def allow_imports(run: Path, named: Mapping[str, str], *, trusted: bool, say: Ca
             f"{run} was made elsewhere, or its config.toml was changed since, and names {what}: {listed}. {remedy}"
         )
     say(f"{'Importing' if code else 'Contacting'} what the run names: {listed}")
+
+
+def allow_pickles(run: Path, *, trusted: bool) -> None:
+    """Reject a run trained on verl that was made elsewhere, unless the user trusts it: verl unpickles its checkpoints.
+
+    Raises:
+        UntrustedRunError: the run was made elsewhere, or its `config.toml` was changed since.
+    """
+    if not (trusted or made_here(run)):
+        raise UntrustedRunError(
+            f"{run} was made elsewhere, or its config.toml was changed since, and was trained on verl, whose "
+            "checkpoints are pickle files that can run code. If you trust whoever made it, add --trust"
+        )
 
 
 def _signature(settings: str, key: bytes) -> str:

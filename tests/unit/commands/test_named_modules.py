@@ -13,7 +13,8 @@ import pytest
 from corridor_runs import quiet, recipe
 from hgpo.assemble import train
 from hgpo.cli.main import main
-from hgpo.runs.folder import open_run_directory
+from hgpo.config import load_config
+from hgpo.runs.folder import create_run_directory, open_run_directory
 from hgpo.runs.metrics import RolloutStore
 from killed import Killed
 
@@ -85,6 +86,19 @@ def test_what_plays_a_run_from_elsewhere_asks_first(
     assert "'innocent:Suite' (environment.name)" in error
     assert "--trust" in error
     assert not (run.parent / "imported").exists()
+
+
+def test_the_pickles_of_a_run_from_elsewhere_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = create_run_directory(
+        load_config(
+            None, ["run.engine=verl", "warm_start.enabled=true", f"run.directory={tmp_path}", "run.name=theirs"]
+        )
+    )
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another home"))
+    assert main(["train", "--resume", str(run.path)]) == 2
+    assert "pickle files that can run code" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", ["eval", "rollout", "play"])

@@ -10,7 +10,14 @@ import pytest
 from corridor_runs import recipe
 from hgpo.config import load_config
 from hgpo.runs.folder import create_run_directory
-from hgpo.runs.trust import SIGNATURE_FILE, UntrustedRunError, allow_imports, made_here, modules_named
+from hgpo.runs.trust import (
+    SIGNATURE_FILE,
+    UntrustedRunError,
+    allow_imports,
+    allow_pickles,
+    made_here,
+    modules_named,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +54,18 @@ def test_another_users_run_and_one_that_was_changed_are_not(tmp_path: Path, monk
     run_of(tmp_path, "run.name=other")  # draws that home's key
     assert not made_here(run)
     allow_imports(run, modules_named(recipe(tmp_path)), trusted=True, say=lambda line: None)
+
+
+def test_checkpoints_of_verl_are_read_of_trusted_runs_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load_config(
+        None, ["run.engine=verl", "warm_start.enabled=true", f"run.directory={tmp_path}", "run.name=on-verl"]
+    )
+    run = create_run_directory(config).path
+    allow_pickles(run, trusted=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another home"))
+    with pytest.raises(UntrustedRunError, match="pickle files that can run code"):
+        allow_pickles(run, trusted=False)
+    allow_pickles(run, trusted=True)
 
 
 @pytest.mark.parametrize("signature", ["", "ü", "0" * 64])
