@@ -287,9 +287,10 @@ def vectors(name: str, column: Any) -> NDArray[np.floating[Any]]:
         raise ValueError(f"column {name!r}: expected rows of numbers of one length ({error})") from error
     if array.ndim != 2 or not array.shape[1]:
         raise ValueError(f"column {name!r}: expected two dimensions, N steps and D numbers, got shape {array.shape}")
-    bad_N = ~(np.abs(array) <= LARGEST_REAL).all(axis=1)
+    most = min(LARGEST_REAL, float(np.finfo(array.dtype).max))
+    bad_N = ~(np.abs(array) <= most).all(axis=1)
     if bad_N.any():
-        fail(name, int(np.argmax(bad_N)), f"expected finite numbers of magnitude up to {LARGEST_REAL:g}")
+        fail(name, int(np.argmax(bad_N)), f"expected finite numbers of magnitude up to {most:g}")
     return array
 
 

@@ -237,6 +237,19 @@ def history_matches(
     return tuple(levels)
 
 
+def other_trajectories(
+    group_V: IntArray, trajectory_V: IntArray, compared: tuple[IntArray, IntArray, FloatArray]
+) -> tuple[FloatArray, FloatArray]:
+    """Of the other trajectories that each visit is compared with: number, and mean of their values or 0."""
+    group_W, trajectory_W, mean_W = compared
+    width = int(trajectory_W.max()) + 1
+    own_V = places(group_W * width + trajectory_W, group_V * width + trajectory_V)
+    count_V = (np.bincount(group_W)[group_V] - 1).astype(np.float64)
+    sum_V: FloatArray = np.bincount(group_W, weights=mean_W)[group_V] - mean_W[own_V]
+    sum_V[count_V == 0.0] = 0.0
+    return count_V, sum_V / np.maximum(count_V, 1.0)
+
+
 def _parts(groups: Runs, trajectory_N: IntArray) -> tuple[IntArray, Runs]:
     """The steps of each trajectory in each group: an order in which they are neighbours, and the runs in it."""
     order_N = np.lexsort((trajectory_N, groups.run_N))

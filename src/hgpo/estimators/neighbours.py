@@ -28,7 +28,7 @@ from hgpo.columns import FloatArray, IntArray
 from hgpo.estimators.base import check_choice, check_number
 from hgpo.estimators.matches import Matches, history_matches
 from hgpo.estimators.similarity import texts_of
-from hgpo.grouping import Runs, StepGroups, ranges
+from hgpo.grouping import Runs, StepGroups, changes, ranges
 from hgpo.steps import StepBatch
 
 SOURCES = ("text", "embedding")
@@ -116,18 +116,29 @@ def similar_states(batch: StepBatch, groups: StepGroups, matching: Matching) -> 
     count = len(states.start_G)
     vectors = _embeddings(batch, groups, states) if matching.by == "embedding" else _texts(batch, groups, states)
     own = np.arange(count)
-    found: list[tuple[IntArray, IntArray, FloatArray]] = [(own, own, np.ones(count))]
+    found: list[tuple[IntArray, IntArray, FloatArray]] = [(own, own, np.full(count, np.inf))]
     for task in np.split(own, np.flatnonzero(groups.task_starts_N[states.start_G])[1:]):
         for block in _blocks(task, vectors):
             first, second, similarity = _similar(vectors(block), matching.threshold)
             found.append((block[first], block[second], similarity))
-    source, target, similarity = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    source, target, similarity = _most_similar(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+    similarity = np.minimum(similarity, 1.0)
     weight = np.ones(len(source))
     if matching.kernel == "epanechnikov":
         weight -= (1.0 - similarity) / (1.0 - matching.threshold)
         kept = weight > _ROUNDING
         source, target, similarity, weight = source[kept], target[kept], similarity[kept], weight[kept]
     return Matches.of_pairs(source, target, similarity, weight, count, matching.own_trajectory)
+
+
+def _most_similar(source: IntArray, target: IntArray, similarity: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
+    """Each pair once, and of each state those with itself and with its `MOST_MATCHES` most similar states."""
+    kept = np.unique(source * (int(source.max()) + 1) + target, return_index=True)[1]
+    kept = kept[np.lexsort((-similarity[kept], source[kept]))]
+    first = np.flatnonzero(changes(source[kept]))
+    size = np.diff(np.append(first, len(kept)))
+    kept = kept[ranges(first, first + np.minimum(size, MOST_MATCHES + 1))]
+    return source[kept], target[kept], similarity[kept]
 
 
 def _embeddings(batch: StepBatch, groups: StepGroups, states: Runs) -> Vectors:
