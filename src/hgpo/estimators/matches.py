@@ -93,36 +93,35 @@ class Matches:
         """
         order_N, parts = (None, groups) if self.own_trajectory else _parts(groups, trajectory_N)
         sorted_ = compared if order_N is None else GroupedValues(compared.value_N[order_N], compared.summed_N[order_N])
-        part_P, pair_P, own_P = self._pairs(groups, order_N, parts, trajectory_N)
-        target_P, weight_P = self.target_E[pair_P], self.weight_E[pair_P]
         whole, own = group_statistics(compared, groups, ddof=0), group_statistics(sorted_, parts, ddof=0)
-        left_out = np.flatnonzero(own_P >= 0)
-
-        def moments(about_C: FloatArray) -> list[FloatArray]:
-            found = _moments(whole, target_P, about_C[part_P])
-            own_found = _moments(own, own_P[left_out], about_C[part_P[left_out]])
-            for moment_P, own_moment in zip(found, own_found, strict=True):
-                moment_P[left_out] -= own_moment
-            return found
+        part_P, pair_P, own_P = self._pairs(groups, order_N, parts, trajectory_N)
+        left_out = np.flatnonzero(own_P >= 0)  # these pairs occur again with a negative weight
+        target_P, own_P, sign_P = self.target_E[pair_P], own_P[left_out], np.ones(len(pair_P))
+        part_P = np.append(part_P, part_P[left_out])
+        sign_P = np.append(sign_P, -sign_P[left_out])
+        weight_P = self.weight_E[np.append(pair_P, pair_P[left_out])]
+        count_P = np.append(whole.count_G[target_P], own.count_G[own_P]) * sign_P
+        mean_P = np.append(whole.mean_G[target_P], own.mean_G[own_P])
+        std_P = np.append(whole.std_G[target_P], own.std_G[own_P])
 
         def added(value_P: FloatArray) -> FloatArray:
             return np.bincount(part_P, weights=value_P, minlength=len(parts.start_G)).astype(np.float64, copy=False)
 
-        first_C = sorted_.value_N[parts.start_G]
-        count_P, sum_P, _ = moments(first_C)
-        total_C = added(weight_P * count_P)
-        mean_C = first_C + added(weight_P * sum_P) / total_C
+        first_C, size_C = sorted_.value_N[parts.start_G], added(count_P)
+        total_C = np.where(size_C > 1.0, added(weight_P * count_P), 1.0)
+        mean_C = first_C + added(weight_P * count_P * (mean_P - first_C[part_P])) / total_C
+        square_C = np.maximum(added(weight_P * count_P * (std_P**2 + (mean_P - mean_C[part_P]) ** 2)), 0.0)
         degrees_C = total_C - ddof * added(weight_P**2 * count_P) / total_C
         degrees_C[degrees_C <= 0.0] = np.inf
-        square_C = np.maximum(added(weight_P * moments(mean_C)[2]), 0.0)
         deviation_N = sorted_.value_N - mean_C[parts.run_N]
         clear_rounding(deviation_N, sorted_.summed_N, parts, np.empty_like(deviation_N))
-        columns = [column_C[parts.run_N] for column_C in (total_C, mean_C, np.sqrt(square_C / degrees_C))]
-        columns += [deviation_N, added(count_P)[parts.run_N]]
+        of_parts = (total_C, mean_C, np.sqrt(square_C / degrees_C), size_C)
+        total_N, mean_N, std_N, size_N = (column_C[parts.run_N] for column_C in of_parts)
+        found = [total_N, mean_N, std_N, deviation_N, size_N]
         if order_N is not None:
             place_N = np.argsort(order_N)
-            columns = [column_N[place_N] for column_N in columns]
-        return GroupStatistics(*columns[:4]), columns[4].astype(np.int64)
+            found = [column_N[place_N] for column_N in found]
+        return GroupStatistics(*found[:4]), found[4].astype(np.int64)
 
     def _pairs(
         self, groups: Runs, order_N: IntArray | None, parts: Runs, trajectory_N: IntArray
@@ -254,12 +253,6 @@ def _parts(groups: Runs, trajectory_N: IntArray) -> tuple[IntArray, Runs]:
     """The steps of each trajectory in each group: an order in which they are neighbours, and the runs in it."""
     order_N = np.lexsort((trajectory_N, groups.run_N))
     return order_N, Runs.from_starts(changes(groups.run_N[order_N]) | changes(trajectory_N[order_N]))
-
-
-def _moments(of: GroupStatistics, group_P: IntArray, about_P: FloatArray) -> list[FloatArray]:
-    """Number of members, and sums of deviations from `about_P` and of their squares, of groups, float64[P] each."""
-    count_P, offset_P = of.count_G[group_P], of.mean_G[group_P] - about_P
-    return [count_P, count_P * offset_P, count_P * (of.std_G[group_P] ** 2 + offset_P**2)]
 
 
 def places(key_E: IntArray, wanted: IntArray) -> IntArray:
