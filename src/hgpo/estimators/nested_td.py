@@ -253,6 +253,7 @@ class _NestedValues:
     def __init__(self, levels: list[_Compared], weight_N: FloatArray, shrinkage: float) -> None:
         self._levels, self._weight_N, self._shrinkage = levels, weight_N, shrinkage
         self._parents = [coarse.runs.run_N[fine.runs.start_G] for coarse, fine in pairwise(levels)]
+        self._acting = [level.trajectories() for level in levels[1:]] if shrinkage else []
         self._total = self._sums(weight_N)
         self._finest = len(self._total[-1])
         self.size = self._finest + len(self._total[0])
@@ -281,8 +282,9 @@ class _NestedValues:
             return [np.ones(len(total_G)) for total_G in self._total[1:]]
         spreads = [level.spread(target_N) for level in self._levels]
         ratios = [variance_ratio(coarse, fine) for coarse, fine in pairwise(spreads)]
-        counts = [level.trajectories() for level in self._levels[1:]]
-        return [count_G / (count_G + self._shrinkage * ratio) for count_G, ratio in zip(counts, ratios, strict=True)]
+        return [
+            count_G / (count_G + self._shrinkage * ratio) for count_G, ratio in zip(self._acting, ratios, strict=True)
+        ]
 
     def _solve(
         self, value: FloatArray, shares: list[FloatArray], reward_N: FloatArray, next_N: IntArray, gamma: float

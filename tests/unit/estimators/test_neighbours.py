@@ -46,10 +46,11 @@ def test_a_text_has_one_vector_wherever_it_stands() -> None:
 
 
 def walks(steps: int, tasks: int, seed: int = 0) -> StepBatch:
-    """Random walks in the plane of 50 steps each; no state is met twice."""
+    """Random walks in the plane of 50 steps each, as dense in a large task as in a small one; no state is met twice."""
     random = np.random.default_rng(seed)
     trajectories = steps // 50
-    place = np.cumsum(random.normal(0, 1, (trajectories, 50, 2)), axis=1).reshape(-1, 2)
+    start = random.uniform(0, 5 * (trajectories / tasks) ** 0.5, (trajectories, 1, 2))
+    place = (start + np.cumsum(random.normal(0, 1, (trajectories, 50, 2)), axis=1)).reshape(-1, 2)
     return StepBatch.from_columns(
         group=np.repeat(np.arange(tasks), steps // tasks),
         trajectory=np.repeat(np.arange(trajectories), 50),
@@ -61,7 +62,7 @@ def walks(steps: int, tasks: int, seed: int = 0) -> StepBatch:
 
 
 def test_blocks_find_nearly_all_pairs_of_a_large_task() -> None:
-    batch = walks(2 * BLOCK + 2, 1) if (2 * BLOCK + 2) % 50 == 0 else walks(50 * (2 * BLOCK // 50 + 1), 1)
+    batch = walks(50 * (2 * BLOCK // 50 + 1), 1)
     groups = group_steps(batch, 0)
     found = similar_states(batch, groups, Matching(0.95, "embedding"))
     assert batch.embedding is not None
