@@ -75,8 +75,10 @@ def sums(part: PoolPart, batch: StepBatch, advantage_N: FloatArray) -> Sums:
     return {labels[batch.group[rows[0]]]: weighted[rows] @ part.sketch_NW[rows] for rows in np.split(order, starts[1:])}
 
 
-def align(pool: Path, sizes: Sequence[int], keys: Sequence[str], names: Sequence[str]) -> dict[int, Figures]:
-    """The figures of all contenders, by size of groups."""
+def align(
+    pool: Path, sizes: Sequence[int], keys: Sequence[str], names: Sequence[str], references: Sequence[str] = REFERENCES
+) -> dict[int, Figures]:
+    """The figures of all contenders, and their differences to those of `references`, by size of groups."""
     settings = read_settings(pool)
     for size in sizes:
         if settings.rollouts % (2 * size):
@@ -106,7 +108,7 @@ def align(pool: Path, sizes: Sequence[int], keys: Sequence[str], names: Sequence
                 name: products(TaskGradients(by_task(of, settings.rollouts // size), true_T2W))
                 for name, of in by_name.items()
             },
-            REFERENCES,
+            references,
         )
         for size, by_name in found.items()
     }
@@ -208,6 +210,9 @@ def main() -> None:
     compare_parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="rollouts of a task in a batch")
     compare_parser.add_argument("--keys", nargs="+", choices=KEYS, default=KEYS)
     compare_parser.add_argument("--estimators", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    compare_parser.add_argument(
+        "--references", nargs="+", default=REFERENCES, metavar="'ESTIMATOR / KEY'", help="to subtract from the others"
+    )
     compare_parser.add_argument("--json", type=Path, help="write the figures there")
     update = commands.add_parser("update", help="update once with each estimator, and estimate the change of success")
     update.add_argument("pool", type=Path)
@@ -234,7 +239,7 @@ def main() -> None:
         named |= {name: getattr(arguments, name) for name in ("rollouts", "at_once", "seed")}
         make_pool(arguments.pool, PoolSettings(**named, parameters=tuple(arguments.parameters)))
         return
-    found = align(arguments.pool, arguments.sizes, arguments.keys, arguments.estimators)
+    found = align(arguments.pool, arguments.sizes, arguments.keys, arguments.estimators, arguments.references)
     for size, figures in found.items():
         show(figures, f"{arguments.pool.name}: {size} rollouts of each task", Console(width=150))
     if arguments.json:

@@ -37,6 +37,31 @@ def columns(draw: st.DrawFn, max_groups: int = 3, max_trajectories: int = 4, max
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 
+@st.composite
+def episodes(draw: st.DrawFn) -> Columns:
+    """Batches with ends of all kinds, and probabilities of the actions."""
+    batch = draw(columns())
+    number = random.Random(draw(st.integers(0, 2**32)))
+    last = {
+        name: max(s for s, t in zip(batch["step"], batch["trajectory"], strict=True) if t == name)
+        for name in set(batch["trajectory"])
+    }
+    is_last = [step == last[name] for step, name in zip(batch["step"], batch["trajectory"], strict=True)]
+    won = {name for name in last if number.random() < 0.3}
+    batch["success"] = [name in won and end for name, end in zip(batch["trajectory"], is_last, strict=True)]
+    batch["truncated"] = [end and number.random() < 0.6 for end in is_last]
+    follows = {
+        (name, step): seen
+        for name, step, seen in zip(batch["trajectory"], batch["step"], batch["observation"], strict=True)
+    }
+    batch["next_observation"] = [
+        follows.get((name, step + 1), f"room {number.randint(1, 5)}")
+        for name, step in zip(batch["trajectory"], batch["step"], strict=True)
+    ]
+    batch["response_log_prob"] = [number.choice([0.0, -0.1, -1.5, -8.0]) for _ in is_last]
+    return batch
+
+
 def take(batch: Columns, rows: list[int]) -> Columns:
     return {name: [column[row] for row in rows] for name, column in batch.items()}
 

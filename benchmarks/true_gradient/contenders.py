@@ -141,7 +141,21 @@ CANDIDATES: Mapping[str, Advantage] = {
     "proposal 1, no episode term": partial(proposal_1, episode_advantage_w=0.0),
     "proposal 2": proposal_2,
 }
-CONTENDERS: Mapping[str, Advantage] = {**PUBLISHED, **CANDIDATES}
+SIMILAR: Mapping[str, Advantage] = {
+    **{
+        f"{name}, similar {least}": contender(match_threshold=least)
+        for name, contender in (
+            ("gigpo", partial(shipped, "gigpo")),
+            ("hgpo paper", partial(shipped, "hgpo")),
+            ("nested_td", nested),
+        )
+        for least in (0.9, 0.8, 0.6)
+    },
+    "hgpo paper, similar 0.8, epanechnikov": shipped("hgpo", match_threshold=0.8, match_kernel="epanechnikov"),
+    "hgpo paper, similar 0.8, others only": shipped("hgpo", match_threshold=0.8, match_own_trajectory=False),
+}
+"""Groups of states whose texts are similar."""
+CONTENDERS: Mapping[str, Advantage] = {**PUBLISHED, **CANDIDATES, **SIMILAR}
 
 
 def level_estimates(batch: StepBatch) -> dict[str, tuple[FloatArray, IntArray]]:

@@ -274,6 +274,26 @@ def truths(name: str, column: list[Any] | NDArray[Any]) -> BoolArray:
     return truth_N
 
 
+def vectors(name: str, column: Any) -> NDArray[np.floating[Any]]:
+    """Return rows of finite numbers as an array of two dimensions, of float32 or float64 (a copy).
+
+    Raises:
+        ValueError: Another shape, other values than numbers, NaN, infinity, or a magnitude above `LARGEST_REAL`.
+    """
+    try:
+        array = as_array(column)
+        array = array.astype(np.float32 if array.dtype in (np.float16, np.float32) else np.float64)
+    except Exception as error:
+        raise ValueError(f"column {name!r}: expected rows of numbers of one length ({error})") from error
+    if array.ndim != 2 or not array.shape[1]:
+        raise ValueError(f"column {name!r}: expected two dimensions, N steps and D numbers, got shape {array.shape}")
+    most = min(LARGEST_REAL, float(np.finfo(array.dtype).max))
+    bad_N = ~(np.abs(array) <= most).all(axis=1)
+    if bad_N.any():
+        fail(name, int(np.argmax(bad_N)), f"expected finite numbers of magnitude up to {most:g}")
+    return array
+
+
 def _numeric_array(column: Iterable[Any]) -> NDArray[Any] | None:
     """The column as a one-dimensional boolean, integer or float array, None if it needs conversion."""
     try:

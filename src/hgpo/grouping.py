@@ -53,6 +53,11 @@ class Runs:
         run_N -= 1
         return cls(np.flatnonzero(starts_N), run_N)
 
+    @classmethod
+    def single(cls, count: int) -> Runs:
+        """Each entry as a run of its own."""
+        return cls(np.arange(count), np.arange(count))
+
     @property
     def size_G(self) -> IntArray:
         """Number of entries of each run, int64[G]."""
@@ -193,6 +198,14 @@ def changes(sorted_N: IntArray) -> BoolArray:
     changed_N[0] = True
     np.not_equal(sorted_N[1:], sorted_N[:-1], out=changed_N[1:])
     return changed_N
+
+
+def ranges(start_F: IntArray, stop_F: IntArray) -> IntArray:
+    """The numbers start_F[0], ..., stop_F[0] - 1, start_F[1], ..., one range after the other."""
+    length_F = stop_F - start_F
+    skipped_F = start_F - np.concatenate([[0], np.cumsum(length_F)[:-1]])
+    numbers: IntArray = np.repeat(skipped_F, length_F) + np.arange(int(length_F.sum()))
+    return numbers
 
 
 def _dense_pairs(major_N: IntArray, minor_N: IntArray) -> IntArray:

@@ -1,6 +1,6 @@
 """`StepBatch`, the input of every estimator: steps of many trajectories, one row per step, one array per column.
 
-Shapes: N steps (rows), M trajectories.
+Shapes: N steps (rows), M trajectories, D dimensions.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hgpo import columns
 from hgpo.columns import BoolArray, FloatArray, IntArray
@@ -41,6 +42,7 @@ class StepBatch:
         success: bool[N] or None.
         response_log_prob: float64[N] or None.
         truncated: bool[N] or None.
+        embedding: float[N, D] or None.
         order: int64[N], rows sorted by (trajectory, step): `column[order]` lists whole trajectories in time order.
         trajectory_start: int64[M+1], trajectory m is `order[trajectory_start[m]:trajectory_start[m + 1]]`.
         trajectory_group: int64[M], the group of each trajectory.
@@ -74,6 +76,7 @@ class StepBatch:
     success: BoolArray | None = None
     response_log_prob: FloatArray | None = None
     truncated: BoolArray | None = None
+    embedding: NDArray[np.floating[Any]] | None = None
     labels: Mapping[str, tuple[Hashable, ...]] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
     def __len__(self) -> int:
@@ -103,6 +106,7 @@ class StepBatch:
         success: Any = None,
         response_log_prob: Any = None,
         truncated: Any = None,
+        embedding: Any = None,
     ) -> StepBatch:
         """Check the columns, intern the keys and order the steps by time. Rows may come in any order.
 
@@ -126,6 +130,8 @@ class StepBatch:
             success: True or False per row.
             response_log_prob: Log of the probability with which the policy chose the step's response, at most 0.
             truncated: True on the last step of a trajectory that a time limit cut, False elsewhere.
+            embedding: A vector for the step's observation, N rows of D finite numbers: hidden states of a model, or a
+                numeric observation. Files have no such column.
 
         Raises:
             ValueError: The batch is empty, columns have unequal lengths, a value does not meet its description or is
@@ -143,7 +149,9 @@ class StepBatch:
             for name, column in given.items()
             if column is not None or name in required
         }
-        count = _common_length({name: len(column) for name, column in raw.items()})
+        vector_ND = None if embedding is None else columns.vectors("embedding", embedding)
+        lengths = {name: len(column) for name, column in raw.items()}
+        count = _common_length(lengths if vector_ND is None else lengths | {"embedding": len(vector_ND)})
 
         interned: dict[str, IntArray] = {}
         labels: dict[str, tuple[Hashable, ...]] = {}
@@ -179,6 +187,7 @@ class StepBatch:
             success=columns.truths("success", raw["success"]) if "success" in raw else None,
             response_log_prob=_log_prob(raw["response_log_prob"]) if "response_log_prob" in raw else None,
             truncated=columns.truths("truncated", raw["truncated"]) if "truncated" in raw else None,
+            embedding=vector_ND,
             labels=MappingProxyType(labels),
         )
         return _read_only(batch)

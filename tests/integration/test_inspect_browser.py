@@ -433,7 +433,7 @@ def test_nothing_is_squeezed_or_cut_on_a_telephone(browser: Any, plain: tuple[Pa
 
 def test_headings_stand_over_their_figures_and_marks_of_an_axis_differ(watched: Watched) -> None:
     watched.open("overview", "#overview")
-    assert watched.page.locator("#levels th.figure").count() == 19
+    assert watched.page.locator("#levels th.figure").count() == 20
     watched.page.wait_for_selector("#chart-weight svg")
     axes = watched.page.eval_on_selector_all(
         ".charts svg .role-axis-label",

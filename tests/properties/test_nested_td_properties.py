@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference_nested_td
-from batches import Columns, columns
+from batches import Columns, episodes
 from example_counts import at_length
 from hgpo.estimators import compute_advantages
 from hgpo.steps import StepBatch
@@ -30,31 +30,6 @@ options = st.fixed_dictionaries(
         "mode": st.sampled_from(["none", "batch_std"]),
     }
 )
-
-
-@st.composite
-def episodes(draw: st.DrawFn) -> Columns:
-    """Batches with ends of all kinds, and probabilities of the actions."""
-    batch = draw(columns())
-    number = random.Random(draw(st.integers(0, 2**32)))
-    last = {
-        name: max(s for s, t in zip(batch["step"], batch["trajectory"], strict=True) if t == name)
-        for name in set(batch["trajectory"])
-    }
-    is_last = [step == last[name] for step, name in zip(batch["step"], batch["trajectory"], strict=True)]
-    won = {name for name in last if number.random() < 0.3}
-    batch["success"] = [name in won and end for name, end in zip(batch["trajectory"], is_last, strict=True)]
-    batch["truncated"] = [end and number.random() < 0.6 for end in is_last]
-    follows = {
-        (name, step): seen
-        for name, step, seen in zip(batch["trajectory"], batch["step"], batch["observation"], strict=True)
-    }
-    batch["next_observation"] = [
-        follows.get((name, step + 1), f"room {number.randint(1, 5)}")
-        for name, step in zip(batch["trajectory"], batch["step"], strict=True)
-    ]
-    batch["response_log_prob"] = [number.choice([0.0, -0.1, -1.5, -8.0]) for _ in is_last]
-    return batch
 
 
 @AT_LENGTH

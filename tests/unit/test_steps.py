@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from hgpo import steps
 from hgpo.steps import StepBatch
@@ -154,6 +155,11 @@ def test_a_batch_can_be_pickled() -> None:
         ({"response_log_prob": [-1, 0, 0.5, 0]}, "column 'response_log_prob', row 2: .*at most 0, got 0.5"),
         ({"value": [0, 1, None, 0]}, "column 'value', row 2: missing value \\(None\\), expected a number"),
         ({name: [] for name in ROWS}, "column 'group': the batch is empty"),
+        ({"embedding": [[0.0]] * 3}, "column 'embedding', row 3: the column has 3 rows, but 'group' has 4"),
+        ({"embedding": [0.0] * 4}, "column 'embedding': expected two dimensions, .* got shape \\(4,\\)"),
+        ({"embedding": [[0.0], [0.0, 1.0], [0.0], [0.0]]}, "column 'embedding': expected rows of numbers"),
+        ({"embedding": [["a"]] * 4}, "column 'embedding': expected rows of numbers of one length"),
+        ({"embedding": [[0.0], [0.0], [float("nan")], [0.0]]}, "column 'embedding', row 2: expected finite numbers"),
     ],
 )  # fmt: skip
 def test_errors_name_the_column_and_the_row(changes: dict[str, Any], message: str) -> None:
@@ -167,6 +173,17 @@ def test_log_probs_that_exceed_0_by_rounding_are_0() -> None:
     assert batch.truncated is not None
     assert batch.response_log_prob.tolist() == [-1.5, 0, 0, -2]
     assert batch.truncated.tolist() == [False, False, False, True]
+
+
+def test_an_embedding_is_a_read_only_copy_of_rows_of_numbers() -> None:
+    given = torch.ones((4, 2), dtype=torch.bfloat16, requires_grad=True)
+    batch = pickle.loads(pickle.dumps(StepBatch.from_columns(**columns(embedding=given))))  # noqa: S301
+    assert (batch.embedding.shape, batch.embedding.dtype, batch.embedding.flags.writeable) == (
+        (4, 2),
+        np.float32,
+        False,
+    )
+    assert StepBatch.from_columns(**columns(embedding=[[1], [2], [3], [4]])).embedding.dtype == np.float64
 
 
 def test_whole_floats_are_steps() -> None:

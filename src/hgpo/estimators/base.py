@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgpo.columns import BoolArray, FloatArray, IntArray
+from hgpo.estimators.matches import Matches
 from hgpo.grouping import GroupedValues, GroupStatistics, Runs, changes, group_statistics
 from hgpo.steps import StepBatch
 
@@ -72,6 +73,9 @@ class Level:
         present_N: bool[N], False where the step has no group at this level (None: every step has one).
         batch_trajectory: int64[N], the batch's trajectory column, in row order, which `trajectories` needs (None: not
             available).
+        matches: the groups of similar contexts that a step is compared with beside its own; `group` then names the
+            steps with an equal context, and the other columns describe all steps it is compared with. None: its own
+            group alone.
         name: what the members of a group have in common, such as "same state"; `Estimator.run` sets it for step levels.
 
     Example: two steps of one trajectory share a context with returns 1 and 3, a third step is alone with return 5
@@ -89,6 +93,7 @@ class Level:
     used_N: BoolArray
     present_N: BoolArray | None = None
     batch_trajectory: IntArray | None = field(default=None, kw_only=True)
+    matches: Matches | None = field(default=None, kw_only=True)
     name: str = field(default="same group", kw_only=True)
 
     @property
@@ -99,8 +104,7 @@ class Level:
     @property
     def size(self) -> IntArray:
         """Number of steps in the group, int64[N]; 0 where the step has no group."""
-        runs = self.runs()
-        return self._to_rows(runs.size_G[runs.run_N], absent=0)
+        return self._to_rows(self._size_N(), absent=0)
 
     @property
     def trajectories(self) -> IntArray:
@@ -117,12 +121,14 @@ class Level:
     @property
     def mean(self) -> FloatArray:
         """Mean of the group, the step itself included, float64[N]; NaN where there is no group."""
-        return self._to_rows(self._statistics().mean_G[self.runs().run_N], absent=np.nan)
+        statistics, runs = self._statistics()
+        return self._to_rows(statistics.mean_G[runs.run_N], absent=np.nan)
 
     @property
     def std(self) -> FloatArray:
         """Standard deviation of the group, float64[N], with the estimator's ddof; NaN where there is no group."""
-        return self._to_rows(self._statistics().std_G[self.runs().run_N], absent=np.nan)
+        statistics, runs = self._statistics()
+        return self._to_rows(statistics.std_G[runs.run_N], absent=np.nan)
 
     @property
     def advantage(self) -> FloatArray:
@@ -148,12 +154,12 @@ class Level:
         Raises:
             ValueError: this is an episode level that was built without `batch_trajectory`.
         """
-        runs = self.runs()
         if self.k is None:
-            alone_G, reason = self._trajectories_G(runs) == 1, Unused.ONLY_TRAJECTORY
+            runs = self.runs()
+            alone_N, reason = (self._trajectories_G(runs) == 1)[runs.run_N], Unused.ONLY_TRAJECTORY
         else:
-            alone_G, reason = runs.size_G == 1, Unused.ALONE
-        code_N = np.where(alone_G, np.int8(reason), np.int8(Unused.DROPPED))[runs.run_N]
+            alone_N, reason = self._size_N() == 1, Unused.ALONE
+        code_N = np.where(alone_N, np.int8(reason), np.int8(Unused.DROPPED))
         if self.present_N is not None:
             code_N[~self.present_N] = Unused.NO_CONTEXT
         code_N[self.used_N] = Unused.NO
@@ -167,14 +173,31 @@ class Level:
         """The groups as runs of neighbours in group order; where `present_N` is False, the run is not a group."""
         return Runs.from_starts(self.starts_N)
 
-    def _trajectories_G(self, runs: Runs) -> IntArray:
+    def _trajectory_N(self) -> IntArray:
         if self.batch_trajectory is None:
             name = "the episode level" if self.k is None else f"level {self.k}"
             raise ValueError(f"{name} has no trajectory column; build it with batch_trajectory=batch.trajectory")
-        return distinct_per_run(self.batch_trajectory[self.row_N], runs)
+        return self.batch_trajectory[self.row_N]
 
-    def _statistics(self) -> GroupStatistics:
-        return group_statistics(self.compared, self.runs(), self.ddof)
+    def _trajectories_G(self, runs: Runs) -> IntArray:
+        trajectory_N = self._trajectory_N()
+        if self.matches is None:
+            return distinct_per_run(trajectory_N, runs)
+        return np.bincount(self.matches.visits(runs, trajectory_N, self.compared.value_N)[0])
+
+    def _size_N(self) -> IntArray:
+        runs = self.runs()
+        if self.matches is None:
+            return runs.size_G[runs.run_N]
+        return self.matches.statistics(self.compared, runs, self._trajectory_N(), self.ddof)[1]
+
+    def _statistics(self) -> tuple[GroupStatistics, Runs]:
+        """Of what the steps are compared with, and whose statistics each step has."""
+        runs = self.runs()
+        if self.matches is None:
+            return group_statistics(self.compared, runs, self.ddof), runs
+        each_N = Runs.single(len(self.row_N))
+        return self.matches.statistics(self.compared, runs, self._trajectory_N(), self.ddof)[0], each_N
 
     def _to_rows(self, column_N: NDArray[Any], absent: float | None = None) -> NDArray[Any]:
         if absent is not None and self.present_N is not None:

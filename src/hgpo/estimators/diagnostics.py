@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from hgpo.columns import FloatArray, IntArray
-from hgpo.estimators.base import Advantages, Level, Unused, distinct_per_run, to_rows
+from hgpo.estimators.base import Advantages, Level, Unused, to_rows
+from hgpo.estimators.matches import other_trajectories
 from hgpo.grouping import GroupedValues, Runs, changes, group_statistics
 from hgpo.steps import StepBatch
 
@@ -35,7 +36,11 @@ class SizeBin:
 
 
 def variance_explained(
-    return_P: FloatArray, trajectory_P: IntArray, task_P: IntArray, groups: Runs
+    return_P: FloatArray,
+    trajectory_P: IntArray,
+    task_P: IntArray,
+    groups: Runs,
+    compared: tuple[IntArray, IntArray, FloatArray] | None = None,
 ) -> tuple[float | None, float | None]:
     """Return 1 - W / T and 1 - W / E[W], which `LevelSummary` defines; None where the divisor is 0.
 
@@ -47,6 +52,8 @@ def variance_explained(
         trajectory_P: number of each step's trajectory.
         task_P: number of each step's task; a group lies inside one task.
         groups: the groups as runs of these steps.
+        compared: at a level with matches, what each group is compared with, see `Matches.visits`: a deviation is then
+            from the mean of these n trajectories, and E[W] adds S_j^2 (1 - 1 / n) for each.
 
     Example: four trajectories with returns 0, 1 | 2, 3 in two groups of one task: T = 5, W = 1, and E[W] = 2 * 5 / 3
     (two groups of two; the variance between trajectories is 5 / 3), so (0.8, 0.7).
@@ -55,13 +62,18 @@ def variance_explained(
     value_V = np.bincount(visit_P, weights=return_P) / np.bincount(visit_P)
     order_V = np.argsort(task_P[first_V], kind="stable")  # groups stay whole: a group lies inside one task
     first_V, value_V = first_V[order_V], value_V[order_V]
-    compared, task_V = GroupedValues(value_V), task_P[first_V]
+    values, task_V = GroupedValues(value_V), task_P[first_V]
     group_runs = Runs.from_starts(changes(groups.run_N[first_V]))
-    deviation_V = group_statistics(compared, Runs.from_starts(changes(task_V)), ddof=0).deviation_N
+    deviation_V = group_statistics(values, Runs.from_starts(changes(task_V)), ddof=0).deviation_N
     total = float(np.sum(deviation_V * deviation_V))
-    deviation_in_group_V = group_statistics(compared, group_runs, ddof=0).deviation_N
+    if compared is None:
+        deviation_in_group_V = group_statistics(values, group_runs, ddof=0).deviation_N
+        others_J = np.bincount(task_V) - np.bincount(task_V[group_runs.start_G], minlength=int(task_V.max()) + 1)
+    else:
+        count_V, mean_V = other_trajectories(groups.run_N[first_V], trajectory_P[first_V], compared)
+        deviation_in_group_V = (value_V - mean_V) * count_V / (count_V + 1.0)
+        others_J = np.bincount(task_V, weights=count_V / (count_V + 1.0))
     within = float(np.sum(deviation_in_group_V * deviation_in_group_V))
-    others_J = np.bincount(task_V) - np.bincount(task_V[group_runs.start_G], minlength=int(task_V.max()) + 1)
     expected = float(np.sum(others_J * _variance_between(deviation_V, trajectory_P[first_V], task_V)))
     return (
         max(1.0 - within / total, 0.0) if total > 0.0 else None,
@@ -115,22 +127,21 @@ def prompts_differ(prompt_P: IntArray, groups: Runs) -> tuple[float | None, floa
     return float(np.sum(differ_G)) / float(np.sum(shared_G)), steps
 
 
-def sizes_seen(size_G: IntArray, percents: tuple[int, ...]) -> list[int]:
+def sizes_seen(size_P: IntArray, percents: tuple[int, ...]) -> list[int]:
     """For each percentage p, the smallest s such that at least p % of the steps are in groups of at most s members.
 
-    Example: groups of 1, 1 and 4 members: two of six steps are in groups of one, so 10 % gives 1 and 50 % gives 4.
+    Example: steps in groups of 1, 1 and four times 4 members: two of six are in groups of one, so 10 % gives 1 and
+    50 % gives 4.
     """
-    size_G = np.sort(size_G)
-    steps_G = np.cumsum(size_G)
-    ranks = [-(-int(steps_G[-1]) * percent // 100) for percent in percents]
-    return [int(size) for size in size_G[np.searchsorted(steps_G, ranks)]]
+    size_P = np.sort(size_P)
+    return [int(size_P[-(-len(size_P) * percent // 100) - 1]) for percent in percents]
 
 
-def size_histogram(size_G: IntArray) -> tuple[SizeBin, ...]:
-    """Groups by size in bins 1, 2-3, 4-7, …, up to the bin of the largest, bins without groups included."""
+def size_histogram(size_G: IntArray, steps_G: IntArray) -> tuple[SizeBin, ...]:
+    """Groups by size, with their steps, in bins 1, 2-3, 4-7, … up to that of the largest, empty ones included."""
     exponent_G = np.frexp(size_G.astype(np.float64))[1] - 1  # floor of the base-2 logarithm, exactly
     groups = np.bincount(exponent_G)
-    steps = np.bincount(exponent_G, weights=size_G)
+    steps = np.bincount(exponent_G, weights=steps_G)
     return tuple(
         SizeBin(2**exponent, 2 ** (exponent + 1) - 1, int(groups[exponent]), int(steps[exponent]))
         for exponent in range(len(groups))
@@ -159,6 +170,7 @@ class LevelSummary:
         mean_size: members of the group, mean over all steps (a group of five counts five times, a step without a group
             counts 0).
         mean_trajectories: different trajectories of the group, mean over all steps.
+        similar_share: share of the members whose context is similar and not equal; 0 where groups are equal contexts.
         size_p10: the size that 10 % of the steps with a group do not exceed.
         size_p50: the size that 50 % of them do not exceed.
         size_p90: the size that 90 % of them do not exceed.
@@ -189,6 +201,7 @@ class LevelSummary:
     singleton_share: float | None = None
     mean_size: float = 0.0
     mean_trajectories: float = 0.0
+    similar_share: float = 0.0
     size_p10: int | None = None
     size_p50: int | None = None
     size_p90: int | None = None
@@ -286,6 +299,7 @@ LEVEL_HEADINGS = {
     "singleton_share": "single",
     "mean_size": "mean size",
     "mean_trajectories": "trajectories",
+    "similar_share": "similar",
     "size_p10": "size 10\N{NO-BREAK SPACE}%",
     "size_p50": "size 50\N{NO-BREAK SPACE}%",
     "size_p90": "size 90\N{NO-BREAK SPACE}%",
@@ -376,29 +390,44 @@ def _with_groups(summary: LevelSummary, batch: StepBatch, return_N: FloatArray, 
     if not len(row_P):
         return summary
     runs = Runs.from_starts(starts_P)
-    size_G = runs.size_G
-    trajectories_G = distinct_per_run(batch.trajectory[row_P], runs)
-    p10, p50, p90, largest = sizes_seen(size_G, (10, 50, 90, 100))
+    equal_G, size_P = runs.size_G, level.size[row_P]
+    size_G = size_P[runs.start_G]
+    p10, p50, p90, largest = sizes_seen(size_P, (10, 50, 90, 100))
     summary = replace(
         summary,
         groups=len(size_G),
         singleton_share=float(np.mean(size_G == 1)),
-        mean_size=float(np.sum(size_G * size_G)) / len(batch),
-        mean_trajectories=float(np.sum(trajectories_G * size_G)) / len(batch),
+        mean_size=float(np.sum(size_P)) / len(batch),
+        mean_trajectories=float(np.sum(level.trajectories[row_P])) / len(batch),
+        similar_share=1.0 - float(np.sum(equal_G * equal_G)) / float(np.sum(size_P)),
         size_p10=p10,
         size_p50=p50,
         size_p90=p90,
         size_max=largest,
-        size_histogram=size_histogram(size_G),
+        size_histogram=size_histogram(size_G, equal_G),
     )
     if level.k is None:
         return summary
-    explained, adjusted = variance_explained(return_N[row_P], batch.trajectory[row_P], batch.group[row_P], runs)
+    compared = None if level.matches is None else _compared(level, batch, return_N)
+    values = return_N[row_P], batch.trajectory[row_P], batch.group[row_P]
+    explained, adjusted = variance_explained(*values, runs, compared)
     summary = replace(summary, variance_explained=explained, variance_explained_adjusted=adjusted)
-    if batch.prompt is None:
+    if batch.prompt is None or compared is not None:
         return summary
     by_groups, by_steps = prompts_differ(batch.prompt[row_P], runs)
     return replace(summary, prompts_differ_groups=by_groups, prompts_differ_steps=by_steps)
+
+
+def _compared(level: Level, batch: StepBatch, return_N: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
+    """`Matches.visits` of a level with matches, with the groups of steps without a context left out."""
+    assert level.matches is not None
+    runs = level.runs()
+    group_W, trajectory_W, mean_W = level.matches.visits(runs, batch.trajectory[level.row_N], return_N[level.row_N])
+    if level.present_N is None:
+        return group_W, trajectory_W, mean_W
+    present_G = level.present_N[runs.start_G]
+    kept_W = present_G[group_W]
+    return (np.cumsum(present_G) - 1)[group_W[kept_W]], trajectory_W[kept_W], mean_W[kept_W]
 
 
 def _signs(level: Level) -> FloatArray:

@@ -24,6 +24,7 @@ from hgpo.estimators.levels import (
     length_weights,
     step_level,
 )
+from hgpo.estimators.neighbours import Matching, level_matches
 from hgpo.estimators.pooled import pooled_levels
 from hgpo.grouping import CONTEXTS, EARLY, GroupedValues, group_steps
 from hgpo.returns import discounted_magnitudes, discounted_returns
@@ -63,6 +64,7 @@ class HgpoOptions:
             step, for which all levels are the same (`critic_level`).
         ddof: 0 population std, 1 unbiased std, of the step levels (the episode item is always unbiased).
         epsilon: added to the std of the step levels.
+        match_threshold, match_by, match_kernel, match_own_trajectory: compare similar states, see `Matching`.
 
     Example: `HgpoOptions.from_preset("verl-agent", history_length=4).missing == "drop_zero"`.
     """
@@ -79,6 +81,10 @@ class HgpoOptions:
     baseline: str = "mean"
     ddof: int = 0
     epsilon: float = EPSILON
+    match_threshold: float = 1.0
+    match_by: str = "text"
+    match_kernel: str = "uniform"
+    match_own_trajectory: bool = True
 
     def __post_init__(self) -> None:
         """Raise ValueError for an option out of its range."""
@@ -95,6 +101,8 @@ class HgpoOptions:
         check_choice("baseline", self.baseline, BASELINES)
         check_integer("ddof", self.ddof, lowest=0, highest=1)
         check_number("epsilon", self.epsilon)
+        if Matching.of(self).soft and (self.context == "prompt" or self.weight_type == "pooled"):
+            raise ValueError("context='prompt' and weight_type='pooled' have groups of equal steps: leave match_… out")
 
     @classmethod
     def from_preset(cls, preset: str = "paper", **options: Any) -> HgpoOptions:
@@ -121,7 +129,7 @@ def hgpo(batch: StepBatch, gamma: float, options: HgpoOptions) -> Advantages:
     R is the discounted step return minus the step's penalty. Deviations of the published code are preset "verl-agent".
 
     Raises:
-        ValueError: context="prompt" and a prompt that is missing.
+        ValueError: context="prompt" and a prompt that is missing; matching by text, and an observation of other type.
     """
     groups = group_steps(batch, options.history_length, options.context, options.early)
     returns = discounted_returns(batch, gamma)
@@ -129,7 +137,8 @@ def hgpo(batch: StepBatch, gamma: float, options: HgpoOptions) -> Advantages:
     norm = Normalisation(options.mode, options.baseline, options.ddof, options.epsilon)
     if options.weight_type == "pooled":
         return Advantages.of(returns, pooled_levels(batch, groups, compared, norm))
-    terms = [step_level(k, groups, compared, norm, batch.trajectory) for k in range(len(groups.starts))]
+    matches = level_matches(batch, groups, Matching.of(options), options.context, options.early)
+    terms = [step_level(k, groups, compared, norm, batch.trajectory, matches=each) for k, each in enumerate(matches)]
     if options.baseline == "critic":
         terms = [critic_level(term, batch, gamma, norm) for term in terms]
     lengths = [k + options.length_offset for k in range(len(terms))]
@@ -154,11 +163,11 @@ def _not_zero(term: Level) -> BoolArray:
 
 
 def columns_needed(options: HgpoOptions) -> tuple[str, ...]:
-    """The columns of contexts in addition to the observation, and the critic's."""
-    value = ("value",) if options.baseline == "critic" else ()
+    """The columns of contexts in addition to the observation, the critic's, and the embedding."""
+    others = (("value",) if options.baseline == "critic" else ()) + Matching.of(options).needs
     if options.context == "prompt":
-        return ("prompt", *value)
-    return ("action", *value) if options.context == "observation_action" and options.history_length else value
+        return ("prompt", *others)
+    return ("action", *others) if options.context == "observation_action" and options.history_length else others
 
 
 def level_names(options: HgpoOptions) -> tuple[str, ...]:
@@ -167,7 +176,8 @@ def level_names(options: HgpoOptions) -> tuple[str, ...]:
         return ("same prompt",)
     lengths = [f"{k} step{'s' if k > 1 else ''} of history" for k in range(1, options.history_length + 1)]
     actions = ", actions included" if options.context == "observation_action" else ""
-    return ("same state", *(f"same state and {length}{actions}" for length in lengths))
+    state = Matching.of(options).level_0
+    return (state, *(f"{state} and {length}{actions}" for length in lengths))
 
 
 HGPO = Estimator(

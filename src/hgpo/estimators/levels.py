@@ -12,6 +12,7 @@ import numpy as np
 
 from hgpo.columns import BoolArray, FloatArray, IntArray
 from hgpo.estimators.base import Advantages, Level
+from hgpo.estimators.matches import Matches
 from hgpo.grouping import GroupedValues, GroupStatistics, Runs, StepGroups, changes, clear_rounding, group_statistics
 from hgpo.returns import discounted_errors, discounted_returns, episode_magnitudes, episode_returns
 from hgpo.steps import StepBatch
@@ -72,7 +73,7 @@ def inverse_std(statistics: GroupStatistics, epsilon: float) -> FloatArray:
 
 def leave_one_out(count_G: FloatArray) -> FloatArray:
     """n / (n - 1) of each group, 0 for a single member: value - mean of the others = n / (n - 1) * (value - mean)."""
-    return np.where(count_G > 1.0, count_G / np.maximum(count_G - 1.0, 1.0), 0.0)
+    return np.where(count_G > 1.0, count_G / np.where(count_G > 1.0, count_G - 1.0, 1.0), 0.0)
 
 
 def batch_scaled(advantage_N: FloatArray, mode: str) -> FloatArray:
@@ -101,6 +102,7 @@ def step_level(
     norm: Normalisation,
     batch_trajectory: IntArray | None = None,
     statistics: GroupStatistics | None = None,
+    matches: Matches | None = None,
 ) -> Level:
     """Level k of a batch, weight 1.
 
@@ -115,8 +117,13 @@ def step_level(
         norm: the baseline, and F.
         batch_trajectory: the batch's trajectory column, see `Level`.
         statistics: statistics of the groups, if their deviations are not R - mean(G_k); None: computed from R.
+        matches: the groups whose steps count as members, too; needs `batch_trajectory`.
     """
     runs, present_N = Runs.from_starts(groups.starts[k]), groups.present[k]
+    if matches is not None:
+        assert batch_trajectory is not None
+        statistics, _ = matches.statistics(compared, runs, batch_trajectory[groups.row_N], norm.ddof)
+        runs = Runs.single(len(runs.run_N))
     statistics = statistics or group_statistics(compared, runs, norm.ddof)
     factor_G = leave_one_out(statistics.count_G) if norm.baseline == "leave_one_out" else None
     advantage_N = normalised(statistics, runs, norm, factor_G)
@@ -135,6 +142,7 @@ def step_level(
         used_N=used_N,
         present_N=present_N,
         batch_trajectory=batch_trajectory,
+        matches=matches,
     )
 
 

@@ -21,6 +21,9 @@ too: the hierarchy of HGPO. The values are the fixed point of these equations.
   n steps in the state took the action, and q is p / (1 - (1 - p)^n), scaled to sum 1 over the state's actions, with p
   the policy's mean probability of the responses. Where these p sum to less than one half, an action has many other
   responses, so that p says little of it: c = 1.
+- With match_threshold below 1, the sums over g are over all steps whose context matches (`hgpo.estimators.matches`), m
+  counts their trajectories, and the values remain weighted means: kernel-based reinforcement learning (Ormoneit & Sen,
+  Machine Learning 49, 2002). Frequencies of actions are those of equal states.
 - Few steps just before a win have much larger differences than all others. rho = `difference_power` below 1 keeps the
   order of the differences and makes large ones smaller relative to small ones.
 
@@ -47,10 +50,12 @@ from hgpo.estimators.base import (
     to_rows,
 )
 from hgpo.estimators.levels import BATCH_MODES, Normalisation, batch_scaled, step_level
+from hgpo.estimators.matches import Matches, places
 from hgpo.estimators.mixed_effects import Partition, action_cells
-from hgpo.estimators.pooled import moment_terms
+from hgpo.estimators.neighbours import Matching, level_matches
+from hgpo.estimators.pooled import Spread, moment_terms
 from hgpo.estimators.transition_graph import won
-from hgpo.grouping import GroupedValues, Runs, StepGroups, group_statistics, group_steps
+from hgpo.grouping import GroupedValues, GroupStatistics, Runs, StepGroups, group_statistics, group_steps
 from hgpo.returns import discounted_returns, unpenalised_returns
 from hgpo.steps import StepBatch
 
@@ -81,6 +86,7 @@ class NestedTdOptions:
         bootstrap_truncated: whether an episode that a time limit cut (column `truncated`) is valued as if it went on
             from its last state; False: as if it ended there.
         mode: "batch_std" divides all advantages by their population std + 1e-6, "none" leaves units of the return.
+        match_threshold, match_by, match_kernel: compare similar states, see `Matching`.
     """
 
     history_length: int = 2
@@ -89,6 +95,9 @@ class NestedTdOptions:
     difference_power: float = 0.7
     bootstrap_truncated: bool = True
     mode: str = "batch_std"
+    match_threshold: float = 1.0
+    match_by: str = "text"
+    match_kernel: str = "uniform"
 
     def __post_init__(self) -> None:
         """Raise ValueError for an option out of its range."""
@@ -102,6 +111,7 @@ class NestedTdOptions:
         if not isinstance(self.bootstrap_truncated, bool):
             raise ValueError(f"bootstrap_truncated must be True or False, got {self.bootstrap_truncated!r}")
         check_choice("mode", self.mode, BATCH_MODES)
+        Matching.of(self)
 
 
 def nested_td(batch: StepBatch, gamma: float, options: NestedTdOptions) -> Advantages:
@@ -116,10 +126,11 @@ def nested_td(batch: StepBatch, gamma: float, options: NestedTdOptions) -> Advan
     groups = group_steps(batch, history, "observation_action" if history else "observation")
     runs = [Runs.from_starts(starts_N) for starts_N in groups.starts]
     trajectory_N = batch.trajectory[groups.row_N]
-    acting = [distinct_per_run(trajectory_N, level) for level in runs]
+    matches = level_matches(batch, groups, Matching.of(options), "observation_action" if history else "observation")
+    compared = [_Compared(*level, trajectory_N) for level in zip(runs, matches, strict=True)]
     next_N = _next_values(batch, groups, runs, options.bootstrap_truncated)
     correction_N = _action_correction(batch, groups, runs[0], options.action_power)
-    values = _NestedValues(runs, acting, correction_N, options.shrinkage)
+    values = _NestedValues(compared, correction_N, options.shrinkage)
 
     scale_N = _task_scale(batch, groups)
     reward_N = batch.reward[groups.row_N] / scale_N
@@ -129,11 +140,11 @@ def nested_td(batch: StepBatch, gamma: float, options: NestedTdOptions) -> Advan
     largest_G = np.maximum.reduceat(np.abs(target_N), runs[0].start_G)
     difference_N[np.abs(difference_N) <= np.maximum(_ROUNDING * largest_G[runs[0].run_N], 10 * _TOLERANCE)] = 0.0
     difference_N *= scale_N * correction_N * (next_N < values.size + 1)  # 0 where the next value is unknown
-    difference_N -= group_statistics(GroupedValues(batch.penalty[groups.row_N]), runs[0], ddof=0).deviation_N
+    difference_N -= compared[0].statistics(batch.penalty[groups.row_N]).deviation_N
     advantage_N = batch_scaled(np.sign(difference_N) * np.abs(difference_N) ** options.difference_power, options.mode)
 
-    compared = GroupedValues(target_N * scale_N)
-    levels = [step_level(k, groups, compared, Normalisation("mean_norm"), batch.trajectory) for k in range(history + 1)]
+    targets, norm = GroupedValues(target_N * scale_N), Normalisation("mean_norm")
+    levels = [step_level(k, groups, targets, norm, batch.trajectory, matches=each) for k, each in enumerate(matches)]
     return Advantages(to_rows(advantage_N, groups.row_N), discounted_returns(batch, gamma), tuple(levels))
 
 
@@ -174,8 +185,7 @@ def _state_shown(batch: StepBatch, row_M: IntArray, first_G: IntArray) -> IntArr
     width = max(int(batch.observation.max()), int(batch.next_observation.max())) + 1
     key_G = batch.group[first_G] * width + batch.observation[first_G]  # ascending, as groups are sorted by it
     key_M = batch.group[row_M] * width + batch.next_observation[row_M]
-    place_M = np.minimum(np.searchsorted(key_G, key_M), len(key_G) - 1)
-    return np.where(key_G[place_M] == key_M, place_M, -1)
+    return places(key_G, key_M)
 
 
 def _action_correction(batch: StepBatch, groups: StepGroups, states: Runs, power: float) -> FloatArray:
@@ -196,12 +206,43 @@ def _action_correction(batch: StepBatch, groups: StepGroups, states: Runs, power
     return np.where(coverage_G[states.run_N] < _LEAST_COVERAGE, 1.0, corrected_N)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Compared:
+    """What the steps of one level are compared with: their group, or all groups that match it."""
+
+    runs: Runs
+    matches: Matches | None
+    trajectory_N: IntArray
+
+    def trajectories(self) -> IntArray:
+        """Number of different ones, int64[G]."""
+        if self.matches is None:
+            return distinct_per_run(self.trajectory_N, self.runs)
+        return np.bincount(self.matches.visits(self.runs, self.trajectory_N, np.zeros(len(self.trajectory_N)))[0])
+
+    def sums(self, sum_G: FloatArray) -> FloatArray:
+        """Sums over what is compared, from those over the groups."""
+        return sum_G if self.matches is None else self.matches.sums(sum_G)
+
+    def statistics(self, value_N: FloatArray) -> GroupStatistics:
+        """Of the values, one entry per group, or per step where others match."""
+        if self.matches is None:
+            return group_statistics(GroupedValues(value_N), self.runs, ddof=0)
+        return self.matches.statistics(GroupedValues(value_N), self.runs, self.trajectory_N, ddof=0)[0]
+
+    def spread(self, value_N: FloatArray) -> Spread:
+        """Number compared, and deviations from the means."""
+        if self.matches is None:
+            return Partition.of(self.runs.run_N).spread(value_N)
+        statistics = self.statistics(value_N)
+        return Spread(statistics.count_G, statistics.deviation_N)
+
+
 class _NestedValues:
     """The values of all groups as the fixed point of their equations.
 
     Args:
-        runs: of each level.
-        acting: trajectories in each group of each level.
+        levels: what is compared at each.
         weight_N: of each step in the means.
         shrinkage: see `NestedTdOptions`.
 
@@ -209,9 +250,10 @@ class _NestedValues:
         size: number of the finest groups and the states together.
     """
 
-    def __init__(self, runs: list[Runs], acting: list[IntArray], weight_N: FloatArray, shrinkage: float) -> None:
-        self._runs, self._acting, self._weight_N, self._shrinkage = runs, acting, weight_N, shrinkage
-        self._parents = [coarse.run_N[fine.start_G] for coarse, fine in pairwise(runs)]
+    def __init__(self, levels: list[_Compared], weight_N: FloatArray, shrinkage: float) -> None:
+        self._levels, self._weight_N, self._shrinkage = levels, weight_N, shrinkage
+        self._parents = [coarse.runs.run_N[fine.runs.start_G] for coarse, fine in pairwise(levels)]
+        self._acting = [level.trajectories() for level in levels[1:]] if shrinkage else []
         self._total = self._sums(weight_N)
         self._finest = len(self._total[-1])
         self.size = self._finest + len(self._total[0])
@@ -232,16 +274,16 @@ class _NestedValues:
             shares = self._shares(target_N)
             self._solve(value, shares, reward_N, next_N, gamma)
             target_N = reward_N + gamma * value.take(next_N)
-        return target_N, value[: self._finest][self._runs[-1].run_N]
+        return target_N, value[: self._finest][self._levels[-1].runs.run_N]
 
     def _shares(self, target_N: FloatArray) -> list[FloatArray]:
         """w of the groups of the levels from 1 on."""
         if not self._shrinkage:
-            return [np.ones(len(count_G)) for count_G in self._acting[1:]]
-        ratios = [variance_ratio(target_N, coarse, fine) for coarse, fine in pairwise(self._runs)]
+            return [np.ones(len(total_G)) for total_G in self._total[1:]]
+        spreads = [level.spread(target_N) for level in self._levels]
+        ratios = [variance_ratio(coarse, fine) for coarse, fine in pairwise(spreads)]
         return [
-            count_G / (count_G + self._shrinkage * ratio)
-            for count_G, ratio in zip(self._acting[1:], ratios, strict=True)
+            count_G / (count_G + self._shrinkage * ratio) for count_G, ratio in zip(self._acting, ratios, strict=True)
         ]
 
     def _solve(
@@ -257,11 +299,11 @@ class _NestedValues:
                 break
 
     def _sums(self, weighted_N: FloatArray) -> list[FloatArray]:
-        """Over the groups of each level, the coarsest first."""
+        """Over what the groups of each level are compared with, the coarsest first."""
         sums = [weighted_N]
-        for group_N in (self._runs[-1].run_N, *reversed(self._parents)):
+        for group_N in (self._levels[-1].runs.run_N, *reversed(self._parents)):
             sums.append(np.bincount(group_N, weights=sums[-1]).astype(np.float64, copy=False))
-        return sums[:0:-1]
+        return [level.sums(sum_G) for level, sum_G in zip(self._levels, sums[:0:-1], strict=True)]
 
     def _values(self, weighted_N: FloatArray, shares: list[FloatArray]) -> FloatArray:
         """V_K of the finest groups, then V_0 of the states, from weighted targets."""
@@ -272,12 +314,11 @@ class _NestedValues:
         return np.concatenate([value, means[0]])
 
 
-def variance_ratio(target_N: FloatArray, coarse: Runs, fine: Runs) -> float:
-    """sigma^2 / tau^2 of the finer of two nested partitions, at most 64; 64 where they cannot be estimated.
+def variance_ratio(parent: Spread, child: Spread) -> float:
+    """sigma^2 / tau^2 of the finer (child) of two nested partitions, at most 64; 64 where they cannot be estimated.
 
     The estimates are those of `hgpo.estimators.pooled.variance_components` for the whole batch.
     """
-    parent, child = (Partition.of(runs.run_N).spread(target_N) for runs in (coarse, fine))
     inside, freedom, across, across_freedom, divisor = (float(term_N.sum()) for term_N in moment_terms(parent, child))
     if freedom < _LEAST_FREEDOM or divisor < _LEAST_FREEDOM:
         return _LARGEST_RATIO
@@ -287,13 +328,14 @@ def variance_ratio(target_N: FloatArray, coarse: Runs, fine: Runs) -> float:
 
 
 def _needs(options: NestedTdOptions) -> tuple[str, ...]:
+    needs = Matching.of(options).needs
     if options.action_power:
-        return ("action", "response_log_prob")
-    return ("action",) if options.history_length else ()
+        return ("action", "response_log_prob", *needs)
+    return ("action", *needs) if options.history_length else needs
 
 
-def _level_name(k: int) -> str:
-    return f"same state and {k} {'step' if k == 1 else 'steps'} before" if k else "same state"
+def _level_name(k: int, state: str) -> str:
+    return f"{state} and {k} {'step' if k == 1 else 'steps'} before" if k else state
 
 
 NESTED_TD = Estimator(
@@ -302,6 +344,8 @@ NESTED_TD = Estimator(
     NestedTdOptions,
     label="NestedTD",
     needs=_needs,
-    levels=lambda options: tuple(_level_name(k) for k in range(options.history_length + 1)),
+    levels=lambda options: tuple(
+        _level_name(k, Matching.of(options).level_0) for k in range(options.history_length + 1)
+    ),
     follows_memory=False,
 )

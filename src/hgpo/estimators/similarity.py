@@ -39,7 +39,7 @@ def similar_observations(batch: StepBatch, threshold: float) -> IntArray:
     Raises:
         ValueError: an observation that is not text; the message names its row.
     """
-    texts = _texts(batch)
+    texts = texts_of(batch, "similarity_threshold")
     pair_P, pair_N = np.unique(batch.group * len(texts) + batch.observation, return_inverse=True)
     task_P, text_P = np.divmod(pair_P, len(texts))
     earliest_P = np.full(len(pair_P), len(batch))
@@ -69,17 +69,19 @@ def seen_as_similar(batch: StepBatch, threshold: float | None) -> StepBatch:
     return replace(batch, observation=similar_observations(batch, float(threshold)))
 
 
-def _texts(batch: StepBatch) -> list[str]:
-    """The labels of the observations as text; those that only a `next_observation` has are left empty."""
+def texts_of(batch: StepBatch, option: str) -> list[str]:
+    """The labels of the observations as text; those that only a `next_observation` has are left empty.
+
+    Raises:
+        ValueError: an observation that is not text; the message names its row and the option.
+    """
     labels = batch.labels["observation"]
     texts = [""] * len(labels)
     number_U, first_row_U = np.unique(batch.observation, return_index=True)
     for number, row in zip(number_U.tolist(), first_row_U.tolist(), strict=True):
         label = labels[number]
         if not isinstance(label, str):
-            columns.fail(
-                "observation", row, f"similarity_threshold compares text, got {type(label).__name__} {label!r}"
-            )
+            columns.fail("observation", row, f"{option} compares text, got {type(label).__name__} {label!r}")
         texts[number] = label
     return texts
 

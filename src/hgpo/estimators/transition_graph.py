@@ -15,7 +15,7 @@ import numpy as np
 
 from hgpo.columns import BoolArray, IntArray
 from hgpo.estimators.base import to_rows
-from hgpo.grouping import RELATIVE_TOLERANCE
+from hgpo.grouping import RELATIVE_TOLERANCE, ranges
 from hgpo.returns import total_magnitudes, total_rewards
 from hgpo.steps import StepBatch
 
@@ -129,14 +129,6 @@ def goal_distances(graph: TransitionGraph) -> IntArray:
     frontier_F, distance = np.flatnonzero(graph.goal_V), 0
     while len(frontier_F):
         distance_V[frontier_F] = distance
-        before = source_N[_ranges(start_V1[frontier_F], start_V1[frontier_F + 1])]
+        before = source_N[ranges(start_V1[frontier_F], start_V1[frontier_F + 1])]
         frontier_F, distance = np.unique(before[distance_V[before] == UNREACHABLE]), distance + 1
     return distance_V
-
-
-def _ranges(start_F: IntArray, stop_F: IntArray) -> IntArray:
-    """The numbers start_F[0], ..., stop_F[0] - 1, start_F[1], ..., one range after the other."""
-    length_F = stop_F - start_F
-    skipped_F = start_F - np.concatenate([[0], np.cumsum(length_F)[:-1]])
-    numbers: IntArray = np.repeat(skipped_F, length_F) + np.arange(int(length_F.sum()))
-    return numbers

@@ -174,8 +174,13 @@ def _level(parts: Sequence[LevelColumns], columns: Columns) -> dict[str, Any]:
         for name in ("mean", "std", "advantage", "weight", "unused")
     }
     group = [part.columns["group"] for part in parts]
-    stored["group"] = columns.add(_offset(group, (int(part.max()) + 1 for part in group)))
-    return {"k": parts[0].k, "name": parts[0].name, **stored}
+    counts = [int(part.max()) + 1 for part in group]
+    stored["group"] = columns.add(_offset(group, counts))
+    if parts[0].matches:
+        for name in ("source", "target"):
+            stored[name] = columns.add(_offset([part.matches[name] for part in parts], counts))
+        stored["similarity"] = columns.add(_joined(part.matches["similarity"] for part in parts))
+    return {"k": parts[0].k, "name": parts[0].name, "ownTrajectory": parts[0].own_trajectory, **stored}
 
 
 def _consistency(samples: Sequence[SampledSteps], columns: Columns) -> list[dict[str, Any]]:

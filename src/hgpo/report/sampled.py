@@ -7,7 +7,7 @@ values are in the order task, trajectory, step.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,11 +31,24 @@ class LevelColumns:
         name: what the level compares.
         columns: [S] each: group (from 0; -1 without a group), mean, std, advantage (before the weight), weight, and
             unused (a value of `Unused`).
+        matches: [E] each: source, target (groups that are compared, different ones), and similarity; empty where a step
+            is compared with its own group alone.
+        own_trajectory: whether a step is compared with its own trajectory's steps in other groups.
     """
 
     k: int | None
     name: str
     columns: Columns
+    matches: Columns = field(default_factory=dict)
+    own_trajectory: bool = True
+
+    def at(self, at_S: IntArray) -> LevelColumns:
+        """The level for some of the steps, whole tasks."""
+        columns = _at(self.columns, at_S)
+        matches = self.matches
+        if matches:
+            matches = _at(matches, np.flatnonzero(np.isin(matches["source"], columns["group"])))
+        return replace(self, columns=columns, matches=matches)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,10 +105,7 @@ class SampledSteps:
             },
             texts={name: tuple(column[at] for at in at_S) for name, column in self.texts.items()},
             advantages=_at(self.advantages, at_S),
-            levels={
-                key: tuple(replace(level, columns=_at(level.columns, at_S)) for level in levels)
-                for key, levels in self.levels.items()
-            },
+            levels={key: tuple(level.at(at_S) for level in levels) for key, levels in self.levels.items()},
             consistency=tuple(_at(level, at_S) for level in self.consistency),
         )
 
@@ -162,7 +172,17 @@ def _level(level: Level, row_S: IntArray) -> LevelColumns:
     group_S = level.group[row_S]
     numbers, dense_S = np.unique(group_S, return_inverse=True)
     columns = {name: getattr(level, name)[row_S] for name in ("mean", "std", "advantage", "weight", "unused")}
-    return LevelColumns(level.k, level.name, {"group": dense_S.reshape(-1) - int(numbers[0] == -1), **columns})
+    columns["group"] = dense_S.reshape(-1) - int(numbers[0] == -1)
+    if (found := level.matches) is None:
+        return LevelColumns(level.k, level.name, columns)
+    numbers = numbers[numbers >= 0]
+    kept_E = np.flatnonzero((found.source_E != found.target_E) & np.isin(found.source_E, numbers))
+    matches = {
+        "source": np.searchsorted(numbers, found.source_E[kept_E]),
+        "target": np.searchsorted(numbers, found.target_E[kept_E]),
+        "similarity": found.similarity_E[kept_E],
+    }
+    return LevelColumns(level.k, level.name, columns, matches, found.own_trajectory)
 
 
 def _task_nodes(

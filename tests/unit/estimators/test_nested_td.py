@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hgpo.estimators import compute_advantages
+from hgpo.estimators.mixed_effects import Partition
 from hgpo.estimators.nested_td import variance_ratio
-from hgpo.grouping import Runs
 from hgpo.steps import StepBatch
 
 PLAIN: dict[str, Any] = {
@@ -91,13 +91,16 @@ def test_histories_that_say_nothing_are_averaged() -> None:
 
 def test_the_ratio_of_variances_by_hand() -> None:
     """Values 3 1 | 0 0 below one parent: sigma^2 = 2 / 2; sum of (m_c - m_p)^2 = 4, tau^2 = (4 - 1) / 2."""
-    coarse, fine = Runs.from_starts(np.array([True] + [False] * 3)), Runs.from_starts(np.array([True, False] * 2))
-    assert variance_ratio(np.array([3.0, 1, 0, 0]), coarse, fine) == pytest.approx(1 / 1.5)
-    assert variance_ratio(np.array([1.0, -1, 1, -1]), coarse, fine) == 64
-    assert variance_ratio(np.array([1.0, 1, 0, 0]), coarse, fine) == 0
-    every = Runs.from_starts(np.ones(4, dtype=np.bool_))
-    assert variance_ratio(np.array([1.0, 2, 3, 4]), coarse, every) == 64  # no spread inside: nothing to compare with
-    assert variance_ratio(np.array([1.0, 2, 3, 4]), coarse, coarse) == 64  # one group below each parent
+    one, two, four = (Partition.of(np.array(parts)) for parts in ([0] * 4, [0, 0, 1, 1], [0, 1, 2, 3]))
+
+    def ratio(values: list[float], coarse: Partition, fine: Partition) -> float:
+        return variance_ratio(coarse.spread(np.array(values)), fine.spread(np.array(values)))
+
+    assert ratio([3.0, 1, 0, 0], one, two) == pytest.approx(1 / 1.5)
+    assert ratio([1.0, -1, 1, -1], one, two) == 64
+    assert ratio([1.0, 1, 0, 0], one, two) == 0
+    assert ratio([1.0, 2, 3, 4], one, four) == 64  # no spread inside: nothing to compare with
+    assert ratio([1.0, 2, 3, 4], one, one) == 64  # one group below each parent
 
 
 def test_values_of_histories_are_shrunk_towards_those_of_states() -> None:

@@ -35,6 +35,7 @@ COLUMNS: dict[str, Any] = {
     "prompt": ["p"] * 6,
     "value": [0.5] * 6,
     "response_log_prob": [-0.5] * 6,
+    "embedding": [[0.0], [1.0], [0.0], [0.0], [0.9], [0.0]],
 }
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -50,6 +51,10 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("nested_td", {"action_power": 0.0}),
     ("nested_td", {"action_power": 0.0, "history_length": 0}),
     ("mixed_effects", {"context": "observation_action"}),
+    ("hgpo", {"match_threshold": 0.5, "match_own_trajectory": False}),
+    ("hgpo", {"match_threshold": 0.5, "match_by": "embedding", "context": "observation_action"}),
+    ("gigpo", {"match_threshold": 0.5, "match_by": "embedding", "baseline": "critic"}),
+    ("nested_td", {"match_threshold": 0.5, "match_by": "embedding"}),
 ]
 
 
@@ -69,7 +74,7 @@ def test_keywords() -> None:
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_an_estimator_needs_the_columns_it_says_and_no_others(name: str, options: dict[str, Any]) -> None:
     needs = get(name).needs(parse_options(name, **options))
-    spare = {"action", "prompt", "value", "response_log_prob"} - set(needs)
+    spare = {"action", "prompt", "value", "response_log_prob", "embedding"} - set(needs)
     compute_advantages(StepBatch.from_columns(**{key: COLUMNS[key] for key in COLUMNS.keys() - spare}), name, **options)
     for column in needs:
         without = StepBatch.from_columns(**{key: COLUMNS[key] for key in COLUMNS.keys() - {column}})
@@ -100,6 +105,8 @@ def test_what_levels_are_called() -> None:
 
     assert called("gigpo") == ("same state",)
     assert called("gigpo", similarity_threshold=0.9) == ("similar state",)
+    assert called("gigpo", match_threshold=0.9) == ("similar state (by text, at least 0.9)",)
+    assert called("nested_td", match_threshold=0.9)[1] == "similar state (by text, at least 0.9) and 1 step before"
     assert called("g2po") == ("same node", "whole task")
     assert called("grpo") == ()
     assert called("hgpo", history_length=2) == (

@@ -4,6 +4,7 @@ import doctest
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -26,6 +27,15 @@ def test_the_page_and_the_docstrings_are_true():
     for result in (page, doctest.testmod(attempts), doctest.testmod(trl, extraglobs={"np": __import__("numpy")})):
         assert result.attempted > 0
         assert result.failed == 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_examples")
+def test_the_point_learns_from_near_positions_and_not_from_equal_ones():
+    import point_mass
+
+    assert np.mean(point_mass.main(updates=30)[-5:]) > 0.7
+    assert np.mean(point_mass.main(updates=30, threshold=1.0)[-5:]) < 0.4
 
 
 class Batch(dict):

@@ -18,7 +18,7 @@ class Data {
       .map((estimator) => ({
         ...estimator,
         advantage: readColumn(estimator.advantage, stored),
-        levels: estimator.levels.map(({ k, name, ...columns }) => ({ k, name, ...read(columns) })),
+        levels: estimator.levels.map(({ k, name, ownTrajectory, ...columns }) => ({ k, name, ownTrajectory, ...read(columns) })),
       }));
     this.consistency = header.consistency.map(({ k, ...columns }) => ({ k, ...read(columns) }));
     this.count = { ...header.count, nodes: this.nodes.text.length };
@@ -102,7 +102,7 @@ class Data {
     return this.estimators.find((estimator) => estimator.key === key) || this.estimators[0];
   }
 
-  /* The steps in the same group of a level, the step itself included; none where it has no group. */
+  /* The steps that a level compares a step with, the step itself included; none where it has no group. */
   group(level, step) {
     if (level.group[step] < 0) return [];
     if (!this.members.has(level)) {
@@ -113,7 +113,19 @@ class Data {
       });
       this.members.set(level, members);
     }
-    return this.members.get(level).get(level.group[step]);
+    const members = this.members.get(level);
+    const own = (member) => !level.ownTrajectory && this.steps.trajectory[member] === this.steps.trajectory[step];
+    const similar = [...this.similarities(level, step).keys()].flatMap((group) => members.get(group).filter((member) => !own(member)));
+    return [...members.get(level.group[step]), ...similar];
+  }
+
+  /* Group -> its similarity, of the groups that a step is compared with beside its own. */
+  similarities(level, step) {
+    const found = new Map();
+    level.source?.forEach((source, at) => {
+      if (source === level.group[step]) found.set(level.target[at], level.similarity[at]);
+    });
+    return found;
   }
 
   stepLink(step) {

@@ -88,7 +88,7 @@ function levelSection(data, estimator, level, step) {
     h("p", { class: used ? "" : "unused" }, used ? "Used: " : `Not used: ${data.unused[level.unused[step]]}. `,
       h("span", {}, "advantage ", figure("advantage", level.advantage[step]), " × weight ", figure("weight", level.weight[step]), " = ", figure("contribution", contribution))),
     members.length ? h("p", {}, figure("size", members.length), " steps of ", figure("trajectories", trajectories.size), " trajectories; mean ", figure("mean", level.mean[step]), ", std ", figure("std", level.std[step]), ".") : "",
-    level.k === null ? episodeMembers(data, members, step) : groupMembers(data, estimator, members, step));
+    level.k === null ? episodeMembers(data, members, step) : groupMembers(data, estimator, level, members, step));
 }
 
 function figure(name, value) {
@@ -106,13 +106,14 @@ function episodeMembers(data, members, step) {
     })));
 }
 
-function groupMembers(data, estimator, members, step) {
+function groupMembers(data, estimator, level, members, step) {
   if (members.length < 2) return "";
   const prompt = data.steps.prompt[step];
   const others = members.filter((member) => member !== step);
   const differing = prompt ? others.filter((member) => data.steps.prompt[member] !== prompt) : [];
   const ordered = [...differing, ...others.filter((member) => !differing.includes(member))];
   const summary = prompt ? `${others.length} others, ${differing.length} of them with a different prompt` : `${others.length} others`;
+  const similarity = data.similarities(level, step);
   const rows = (member) => [
     h("span", {}, visible(data.trajectoryId(data.steps.trajectory[member]))),
     stepLink(data, member),
@@ -120,10 +121,18 @@ function groupMembers(data, estimator, members, step) {
     figureCell(number(data.steps.return[member])),
     visible(shortened(actionOf(data, member), 60)),
     badge(estimator.advantage[member]),
+    ...(level.source ? [matchCell(data, similarity.get(level.group[member]), member)] : []),
     promptCell(data, step, member, member === differing[0]),
   ];
+  const matched = level.source ? ["matched by"] : [];
   return h("details", { open: true }, h("summary", {}, summary),
-    longTable(["trajectory", "time", "", "return", "action", "advantage", "its prompt beside this step's"], ordered, rows, { class: "members" }, 12));
+    longTable(["trajectory", "time", "", "return", "action", "advantage", ...matched, "its prompt beside this step's"], ordered, rows, { class: "members" }, 12));
+}
+
+/* Why the member is compared: an equal context, or the least similarity of the states of both contexts. */
+function matchCell(data, similarity, member) {
+  if (similarity === undefined) return h("span", { class: "note" }, "equal states");
+  return h("span", {}, `similarity ${number(similarity, 3)}: `, visible(shortened(data.stepText("observation", member) ?? "", 80)));
 }
 
 function promptCell(data, step, member, open) {

@@ -1,0 +1,221 @@
+"""Which states of a task are similar: character trigrams of their texts, or vectors that the caller gives.
+
+    similarity(x, y) = 1 - |x - y|^2 / 2                     of vectors; their cosine where they have length 1
+    kappa(u) = 1 ("uniform")    kappa(u) = 1 - (1 - u) / (1 - threshold) ("epanechnikov")      for u >= threshold
+
+Two states match if they are equal or have at least this threshold of similarity. Texts become vectors of length 1 of
+hashed trigram counts with signs (Weinberger et al., Feature Hashing, ICML 2009). The second kernel is that of
+Epanechnikov (1969) in the distance |x - y|.
+
+All pairs of a task with up to 1,024 different states are compared. More states are split into blocks of that size by
+medians of random projections (Dasgupta & Freund, Random projection trees, STOC 2008), four times, and pairs that share
+a block are compared, so that time and memory grow with N log N; some matching pairs are missed. A state matches at
+most its 64 most similar states.
+
+Shapes: N steps in group order, U texts, S states of a block, D dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hgpo.columns import FloatArray, IntArray
+from hgpo.estimators.base import check_choice, check_number
+from hgpo.estimators.matches import Matches, history_matches
+from hgpo.estimators.similarity import texts_of
+from hgpo.grouping import Runs, StepGroups, changes, ranges
+from hgpo.steps import StepBatch
+
+SOURCES = ("text", "embedding")
+KERNELS = ("uniform", "epanechnikov")
+MOST_MATCHES = 64
+BLOCK = 1_024
+_TREES = 4
+_DIMENSIONS_BITS = 10
+_TEXTS_AT_ONCE = 1_024
+_ROUNDING = 1e-9
+_HASH = 0x9E3779B97F4A7C15  # odd: multiply-shift hashing
+
+Vectors = Callable[[IntArray], FloatArray]
+"""States -> their vectors, float64[S, D]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """Which states match; the options `match_…` of an estimator.
+
+    Attributes:
+        threshold: least similarity, above 0 and at most 1. 1: only equal states match.
+        by: "text" of the observations, or "embedding": the batch's column.
+        kernel: "uniform" or "epanechnikov", see the module.
+        own_trajectory: whether a step is compared with similar (not equal) states of its own trajectory.
+
+    Example: `Matching(0.9).soft` is True.
+    """
+
+    threshold: float = 1.0
+    by: str = "text"
+    kernel: str = "uniform"
+    own_trajectory: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for an option out of its range."""
+        if not 0.0 < check_number("match_threshold", self.threshold) <= 1.0:
+            raise ValueError(f"match_threshold must be above 0 and at most 1, got {self.threshold!r}")
+        check_choice("match_by", self.by, SOURCES)
+        check_choice("match_kernel", self.kernel, KERNELS)
+        if not isinstance(self.own_trajectory, (bool, np.bool_)):
+            raise ValueError(f"match_own_trajectory must be True or False, got {self.own_trajectory!r}")
+
+    @classmethod
+    def of(cls, options: Any) -> Matching:
+        """Of an estimator's options."""
+        own = getattr(options, "match_own_trajectory", True)
+        return cls(options.match_threshold, options.match_by, options.match_kernel, own)
+
+    @property
+    def soft(self) -> bool:
+        """Whether states that are not equal may match."""
+        return self.threshold < 1.0
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The column that it reads, if any."""
+        return ("embedding",) if self.soft and self.by == "embedding" else ()
+
+    @property
+    def level_0(self) -> str:
+        """What the steps of a level-0 group have in common."""
+        return f"similar state (by {self.by}, at least {self.threshold:g})" if self.soft else "same state"
+
+
+def level_matches(
+    batch: StepBatch, groups: StepGroups, matching: Matching, context: str = "observation", early: str = "truncate"
+) -> tuple[Matches | None, ...]:
+    """Which groups of each level match; None for each where only equal states do. See `history_matches`.
+
+    Raises:
+        ValueError: matching by text, and an observation that is not text.
+    """
+    if not matching.soft:
+        return (None,) * len(groups.starts)
+    return history_matches(batch, groups, similar_states(batch, groups, matching), context, early)
+
+
+def similar_states(batch: StepBatch, groups: StepGroups, matching: Matching) -> Matches:
+    """Which states match; they are the groups of level 0.
+
+    The vector of a state is the mean of the embeddings of its steps, or that of its text.
+    """
+    states = Runs.from_starts(groups.starts[0])
+    count = len(states.start_G)
+    vectors = _embeddings(batch, groups, states) if matching.by == "embedding" else _texts(batch, groups, states)
+    own = np.arange(count)
+    found: list[tuple[IntArray, IntArray, FloatArray]] = [(own, own, np.full(count, np.inf))]
+    for task in np.split(own, np.flatnonzero(groups.task_starts_N[states.start_G])[1:]):
+        for block in _blocks(task, vectors):
+            first, second, similarity = _similar(vectors(block), matching.threshold)
+            found.append((block[first], block[second], similarity))
+    source, target, similarity = _most_similar(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+    similarity = np.minimum(similarity, 1.0)
+    weight = np.ones(len(source))
+    if matching.kernel == "epanechnikov":
+        weight -= (1.0 - similarity) / (1.0 - matching.threshold)
+        kept = weight > _ROUNDING
+        source, target, similarity, weight = source[kept], target[kept], similarity[kept], weight[kept]
+    return Matches.of_pairs(source, target, similarity, weight, count, matching.own_trajectory)
+
+
+def _most_similar(source: IntArray, target: IntArray, similarity: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
+    """Each pair once, and of each state those with itself and with its `MOST_MATCHES` most similar states."""
+    kept = np.unique(source * (int(source.max()) + 1) + target, return_index=True)[1]
+    kept = kept[np.lexsort((-similarity[kept], source[kept]))]
+    first = np.flatnonzero(changes(source[kept]))
+    size = np.diff(np.append(first, len(kept)))
+    kept = kept[ranges(first, first + np.minimum(size, MOST_MATCHES + 1))]
+    return source[kept], target[kept], similarity[kept]
+
+
+def _embeddings(batch: StepBatch, groups: StepGroups, states: Runs) -> Vectors:
+    assert batch.embedding is not None, "`needs` has asked for it"
+    embedding, size_G = batch.embedding, states.size_G
+
+    def vectors(state: IntArray) -> FloatArray:
+        begin, size = states.start_G[state], size_G[state]
+        sums = np.add.reduceat(
+            embedding[groups.row_N[ranges(begin, begin + size)]].astype(np.float64), np.cumsum(size) - size
+        )
+        return np.asarray(sums / size[:, None], dtype=np.float64)
+
+    return vectors
+
+
+def _texts(batch: StepBatch, groups: StepGroups, states: Runs) -> Vectors:
+    texts = texts_of(batch, "match_by='text'")
+    number, text_G = np.unique(batch.observation[groups.row_N[states.start_G]], return_inverse=True)
+    vector_UD = text_vectors([texts[one] for one in number])
+    return lambda state: vector_UD[text_G[state]].astype(np.float64)
+
+
+def text_vectors(texts: list[str]) -> NDArray[np.float32]:
+    """Hashed counts of the texts' character trigrams, scaled to length 1, float32[U, 1024]; ends of a text count."""
+    vector_UD = np.zeros((len(texts), 1 << _DIMENSIONS_BITS), dtype=np.float32)
+    for first in range(0, len(texts), _TEXTS_AT_ONCE):
+        padded = [f"\x02\x02{text}\x03" for text in texts[first : first + _TEXTS_AT_ONCE]]
+        codes = np.frombuffer("".join(padded).encode("utf-32-le", "surrogatepass"), dtype="<u4").astype(np.uint64)
+        length = np.array([len(text) for text in padded])
+        start = np.cumsum(length) - length
+        at = ranges(start, start + length - 2)
+        trigram = codes[at] | codes[at + 1] << np.uint64(21) | codes[at + 2] << np.uint64(42)
+        hashed = (trigram * np.uint64(_HASH)) >> np.uint64(63 - _DIMENSIONS_BITS)
+        sign = 1.0 - 2.0 * (hashed & np.uint64(1))
+        cell = (np.repeat(np.arange(len(padded)), length - 2) << _DIMENSIONS_BITS) + (hashed >> np.uint64(1)).astype(
+            np.int64
+        )
+        counts = np.bincount(cell, weights=sign, minlength=len(padded) << _DIMENSIONS_BITS).reshape(len(padded), -1)
+        length_U = np.sqrt(np.einsum("ud,ud->u", counts, counts))
+        vector_UD[first : first + len(padded)] = counts / np.maximum(length_U, _ROUNDING)[:, None]
+    return vector_UD
+
+
+def _blocks(state: IntArray, vectors: Vectors) -> Iterator[IntArray]:
+    """The states of a task in blocks of at most `BLOCK`; several times, each time cut otherwise, if there are more."""
+    if len(state) <= BLOCK:
+        if len(state) > 1:
+            yield state
+        return
+    depth = int(np.ceil(np.log2(len(state) / BLOCK)))
+    random = np.random.default_rng(0)  # always the same directions: equal batches have equal advantages
+    direction = random.standard_normal((vectors(state[:1]).shape[1], _TREES * depth))
+    chunks = np.array_split(state, 1 << depth)
+    projection = np.concatenate([vectors(chunk) @ direction for chunk in chunks])
+    for tree in range(_TREES):
+        parts = [np.arange(len(state))]
+        for column in projection[:, tree * depth : (tree + 1) * depth].T:
+            by_projection = [part[np.argsort(column[part], kind="stable")] for part in parts]
+            parts = [half for part in by_projection for half in np.array_split(part, 2)]
+        yield from (state[part] for part in parts)
+
+
+def _similar(vector_SD: FloatArray, threshold: float) -> tuple[IntArray, IntArray, FloatArray]:
+    """Pairs of different states with at least this similarity, the most similar of each, and their similarity."""
+    vector_SD = vector_SD - vector_SD.mean(axis=0)
+    square_S = np.einsum("sd,sd->s", vector_SD, vector_SD)
+    similarity_SS = vector_SD @ vector_SD.T
+    similarity_SS -= 0.5 * square_S[:, None]
+    similarity_SS -= 0.5 * square_S
+    similarity_SS = np.minimum(similarity_SS + 1.0, 1.0)
+    np.fill_diagonal(similarity_SS, -np.inf)
+    near_SS = similarity_SS >= threshold - _ROUNDING
+    if near_SS.sum(axis=1).max() > MOST_MATCHES:
+        nearest = np.argpartition(-similarity_SS, MOST_MATCHES, axis=1)[:, :MOST_MATCHES]
+        closest_SS = np.zeros_like(near_SS)
+        np.put_along_axis(closest_SS, nearest, True, axis=1)
+        near_SS &= closest_SS
+    first, second = np.nonzero(near_SS)
+    return first, second, similarity_SS[first, second]

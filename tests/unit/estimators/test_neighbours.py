@@ -1,0 +1,105 @@
+"""Similar states: hashed trigrams beside counted ones, blocks beside all pairs, and time that does not grow faster."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from hgpo import StepBatch, compute_advantages
+from hgpo.estimators.neighbours import BLOCK, MOST_MATCHES, Matching, similar_states, text_vectors
+from hgpo.grouping import group_steps
+
+TEXTS = [
+    "You arrive at fridge 1. The fridge 1 is closed.",
+    "You arrive at fridge 1. The fridge 1 is open. In it, you see nothing.",
+    "You arrive at fridge 2. The fridge 2 is closed.",
+    "Nothing happens.",
+    "",
+    "a",
+    "\ud800 is half of a surrogate pair",
+]
+
+
+def counted(text: str) -> Counter[str]:
+    padded = f"\x02\x02{text}\x03"
+    return Counter(padded[at : at + 3] for at in range(len(padded) - 2))
+
+
+def cosine(one: Counter[str], other: Counter[str]) -> float:
+    shared = sum(count * other[trigram] for trigram, count in one.items())
+    return float(shared / np.sqrt(sum(n * n for n in one.values()) * sum(n * n for n in other.values())))
+
+
+def test_products_of_vectors_are_cosines_of_trigram_counts() -> None:
+    vector_UD = text_vectors(TEXTS)
+    exact = np.array([[cosine(counted(one), counted(other)) for other in TEXTS] for one in TEXTS])
+    np.testing.assert_allclose(vector_UD @ vector_UD.T, exact, atol=0.08)
+    np.testing.assert_allclose(np.diag(vector_UD @ vector_UD.T), 1, atol=1e-6)
+
+
+def test_a_text_has_one_vector_wherever_it_stands() -> None:
+    many = [*(f"filler {number}" for number in range(1_500)), *TEXTS]
+    np.testing.assert_array_equal(text_vectors(many)[-len(TEXTS) :], text_vectors(TEXTS))
+
+
+def walks(steps: int, tasks: int, seed: int = 0) -> StepBatch:
+    """Random walks in the plane of 50 steps each, as dense in a large task as in a small one; no state is met twice."""
+    random = np.random.default_rng(seed)
+    trajectories = steps // 50
+    start = random.uniform(0, 5 * (trajectories / tasks) ** 0.5, (trajectories, 1, 2))
+    place = (start + np.cumsum(random.normal(0, 1, (trajectories, 50, 2)), axis=1)).reshape(-1, 2)
+    return StepBatch.from_columns(
+        group=np.repeat(np.arange(tasks), steps // tasks),
+        trajectory=np.repeat(np.arange(trajectories), 50),
+        step=np.tile(np.arange(50), trajectories),
+        observation=np.arange(steps),
+        reward=random.random(steps),
+        embedding=place,
+    )
+
+
+def test_blocks_find_nearly_all_pairs_of_a_large_task() -> None:
+    batch = walks(50 * (2 * BLOCK // 50 + 1), 1)
+    groups = group_steps(batch, 0)
+    found = similar_states(batch, groups, Matching(0.95, "embedding"))
+    assert batch.embedding is not None
+    place = batch.embedding[groups.row_N]
+    near = ((place[:, None] - place) ** 2).sum(axis=2) <= 0.1
+    pairs = set(zip(*np.nonzero(near), strict=True))
+    matched = set(zip(found.source_E.tolist(), found.target_E.tolist(), strict=True))
+    assert matched <= pairs
+    assert len(matched) >= 0.97 * len(pairs)
+
+
+def test_a_state_matches_the_most_similar_ones_only() -> None:
+    batch = walks(200, 1)
+    found = similar_states(batch, group_steps(batch, 0), Matching(1e-6, "embedding"))
+    everything = StepBatch.from_columns(
+        group=[0] * 200, trajectory=np.arange(200), step=[0] * 200, observation=np.arange(200), reward=[0] * 200,
+        embedding=np.arange(200)[:, None] / 1_000,
+    )  # fmt: skip
+    assert np.bincount(found.source_E).max() <= MOST_MATCHES + 1
+    found = similar_states(everything, group_steps(everything, 0), Matching(0.5, "embedding"))
+    assert (np.bincount(found.source_E) == MOST_MATCHES + 1).all()
+    assert sorted(found.target_E[found.source_E == 0].tolist()) == list(range(MOST_MATCHES + 1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "tasks_of", [lambda steps: steps // 400, lambda steps: 1], ids=["400 steps a task", "one task"]
+)
+def test_time_grows_about_as_the_number_of_steps(tasks_of) -> None:  # type: ignore[no-untyped-def]
+    """16 times as many steps, less than 48 times the CPU time; all pairs would take 256 times."""
+
+    def seconds(steps: int) -> float:
+        batch, took = walks(steps, tasks_of(steps)), []
+        for _ in range(3):
+            begun = time.process_time()
+            compute_advantages(batch, "hgpo", match_threshold=0.9, match_by="embedding")
+            took.append(time.process_time() - begun)
+        return min(took)
+
+    assert seconds(25_600) < 48 * seconds(1_600)
