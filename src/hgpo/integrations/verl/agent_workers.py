@@ -8,11 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import ray
-import transfer_queue
-from verl.experimental.agent_loop.agent_loop import DictConfigWrap
-from verl.trainer.ppo.v1 import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
 from hgpo.integrations.verl.agent_loop import StepwiseAgentLoop
+from hgpo.integrations.verl.verl_api import AgentLoopManagerTQ, AgentLoopWorkerTQ, DictConfigWrap, transfer_queue
 
 
 class EpisodeWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore[misc]
