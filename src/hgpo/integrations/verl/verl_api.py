@@ -84,7 +84,7 @@ verl.experimental.agent_loop.agent_loop: register(agent_name) as register_agent_
     AgentLoopBase: __init__ run(sampling_params, **kwargs) config server_manager tokenizer  # agent_loop
     DictConfigWrap(config)  # agent_workers
 verl.workers.rollout.llm_server:  # agent_loop holds a server for an episode
-    LLMServerClient: _acquire_server(request_id, **extra) _release_server(server_id, request_id) config
+    LLMServerClient: __init__ _acquire_server(request_id, **extra) _release_server(server_id, request_id) config
     LLMServerClient: generate(request_id, prompt_ids, sampling_params, ...)  # env_pool asks for a response
 
 verl.workers.engine_workers:  # trainer and critic call it on the worker group
@@ -263,14 +263,14 @@ def default_settings() -> Any:
 
 
 def unknown_settings(verl_config: Any, names: Iterable[str]) -> list[str]:
-    """The dotted names that `default_settings` lack, those left out and below open tables aside."""
+    """The dotted names that `default_settings` lack, besides those left out and those in an open table."""
     from omegaconf import OmegaConf
 
     def known(name: str) -> bool:
-        parts = name.split(".")
-        depth = next((index for index, part in enumerate(parts) if part in OPEN_TABLES), len(parts) - 1)
-        table = OmegaConf.select(verl_config, ".".join(parts[:depth]))
-        return name in LEFT_OUT or (table is not None and parts[depth] in set(table))
+        path = name.split(".")
+        depth = next((index for index, part in enumerate(path) if part in OPEN_TABLES), len(path) - 1)
+        table = OmegaConf.select(verl_config, ".".join(path[:depth]))
+        return name in LEFT_OUT or (table is not None and (path[depth] in OPEN_TABLES or path[depth] in set(table)))
 
     return [name for name in names if not known(name)]
 
@@ -333,11 +333,14 @@ def _definition(module: str, name: str, importers: tuple[str, ...] = ()) -> _Fou
         if isinstance(node, ast.ImportFrom):
             package = module if path and path.name == "__init__.py" else module.rpartition(".")[0]
             source = resolve_name("." * node.level + (node.module or ""), package)
+            foreign = source.partition(".")[0] != module.partition(".")[0]
             for alias in node.names:
-                if alias.name == "*" or (alias.asname or alias.name) == name:
-                    found = _definition(source, name if alias.name == "*" else alias.name, (*importers, module))
-                    if found or (alias.name != "*" and _path(source) is None):
-                        return found or (module, node)
+                if foreign and (alias.asname or alias.name) == name:
+                    return module, node
+                if not foreign and (alias.name == "*" or (alias.asname or alias.name) == name):
+                    searched = name if alias.name == "*" else alias.name
+                    if found := _definition(source, searched, (*importers, module)):
+                        return found
     return None
 
 
