@@ -112,6 +112,9 @@ class CpuPlatform(verl_api.PlatformBase):  # type: ignore[misc]
         return {"num_gpus": num_gpus}
 
 
+TokenOutput = verl_api.TokenOutput  # Ray sends it with the next class, so that a server imports verl when it starts
+
+
 @ray.remote(num_cpus=0)
 class TransformersServer:
     """Serves one model, one batch at a time."""
@@ -142,7 +145,7 @@ class TransformersServer:
             await self._open.wait()
             if self._rejecting and request in self._waiting:
                 self._waiting.remove(request)
-                return verl_api.TokenOutput(
+                return TokenOutput(
                     token_ids=[], log_probs=[], stop_reason="aborted", extra_fields={"global_steps": self._update}
                 )
             async with self._sampling:  # one batch at a time; the next task answers all pending requests
@@ -150,7 +153,7 @@ class TransformersServer:
                     await asyncio.sleep(_GATHERING_SECONDS)
                     await self._answer(temperature)
         sampled, update = await answer
-        return verl_api.TokenOutput(
+        return TokenOutput(
             token_ids=sampled.token_ids.tolist(),
             log_probs=sampled.log_probs.tolist(),
             stop_reason="completed",
