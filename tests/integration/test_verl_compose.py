@@ -24,6 +24,7 @@ from verl.utils.import_utils import import_external_libs
 from verl.workers.config import ActorConfig, CheckpointEngineConfig
 
 import hgpo.integrations.verl.trainers  # noqa: F401, registers them
+from hgpo.integrations.verl import launch, verl_api
 from hgpo.integrations.verl.launch import compose, recipe_of
 from published_recipes import EVALUATION, ROWS, Row, overrides_of
 
@@ -201,6 +202,13 @@ def test_what_the_recipe_leaves_open_of_the_correction_is_verls() -> None:
 def test_an_override_that_cannot_be_meant_is_refused(overrides: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         composed(small(run={"engine": "verl"}, verl={"overrides": overrides}))
+
+
+def test_all_settings_that_verl_no_longer_has_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verl_api, "READ_SETTINGS", ("trainer.gone", *verl_api.READ_SETTINGS))
+    monkeypatch.setattr(launch, "suggested_for_mode", lambda config: {"critic.gone": 1})
+    with pytest.raises(ConfigError, match=r"has no settings trainer\.gone, critic\.gone; hgpo supports verl>=0\.9\.1"):
+        composed(small())
 
 
 def test_a_configuration_that_did_not_come_from_a_recipe_is_refused() -> None:

@@ -28,8 +28,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.config import TrainingWorkerConfig
 from verl.workers.utils.losses import value_loss as verl_value_loss
 
-from hgpo.integrations.verl.critic import PARTITION, VerlCritic
-from hgpo.integrations.verl.critic_worker import CriticWorker, load_value_model
+from hgpo.integrations.verl.critic import PARTITION, CriticWorker, VerlCritic, load_value_model
 from hgpo.integrations.verl.launch import compose
 from verl_workers import RANKS, ray_and_queue, worker_group
 
@@ -40,7 +39,7 @@ STEPS, GAMMA = 5, 0.9
 
 @pytest.fixture(scope="module", autouse=True)
 def queue() -> Iterator[None]:
-    with ray_and_queue("cpu engine head critic_worker"):
+    with ray_and_queue("cpu engine head critic"):
         yield
 
 

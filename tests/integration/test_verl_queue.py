@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from hgpo.config import Config, TrainingSettings
+from hgpo.envs.base import Task
 from hgpo.estimators import compute_advantages
+from hgpo.evaluation.result_files import StoredEvaluation, write_evaluation
 from hgpo.rollout.records import StepRecord, to_step_batch
 
 pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
@@ -24,14 +28,20 @@ import transfer_queue
 from omegaconf import OmegaConf
 from tensordict import NonTensorStack, TensorDict
 from transfer_queue import KVBatchMeta
+from verl.checkpoint_engine import CheckpointEngineManager
+from verl.plugin.platform import get_platform, set_platform
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.trainer.ppo.v1 import PPOTrainer
 from verl.utils.transferqueue_utils import kv_batch_meta2batch_meta
+from verl.workers.config import CheckpointEngineConfig
+from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from hgpo.assemble import build_estimator
 from hgpo.integrations.verl.agent_loop import StepwiseAgentLoop
 from hgpo.integrations.verl.agent_workers import EpisodeWorker
 from hgpo.integrations.verl.config import mapped_settings
+from hgpo.integrations.verl.cpu import CpuPlatform, TransformersReplica, WeightSender
+from hgpo.integrations.verl.launch import compose
 from hgpo.integrations.verl.queue import (
     BatchSteps,
     Cut,
@@ -47,8 +57,10 @@ from hgpo.integrations.verl.trainer import HgpoTrainer, UpdateState
 from hgpo.integrations.verl.trainers import SyncTrainer
 from hgpo.policies.base import Response
 from hgpo.rollout.prompts import RolloutError
-from hgpo.runs.folder import RunDirectory
+from hgpo.runs.folder import RunDirectory, read_metrics
 from hgpo.training.losses import importance_weights
+from hgpo.utils.progress import Reporter
+from panels import panel
 
 pytestmark = pytest.mark.slow
 
@@ -395,6 +407,142 @@ def test_log_probs_are_those_that_verls_trainer_writes(tmp_path: Path) -> None:
     entropies = [-1.0 - t for tag in tags for t in range(tag["prompt_len"] - 1, tag["seq_len"] - 1)]
     assert metrics["actor/entropy"] == pytest.approx(np.mean(entropies))
     transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
+
+
+UPDATES = 2
+
+
+class Players:
+    """Stands for the agent workers: plays every group at once."""
+
+    def generate_sequences(self, batch: TensorDict) -> None:
+        for uid, group in zip(batch["uid"], batch["group"], strict=True):
+            for played in records(groups=1, members=2, seed=4):
+                member = played.trajectory.rsplit("#", 1)[1]
+                rows = episode_rows([(replace(played, group=group, trajectory=f"{group}#{member}"), RESPONSE)])
+                keys, tags = [f"{uid}_{member}_{played.step}"], [{"status": "success", **rows.tags[0]}]
+                transfer_queue.kv_batch_put(keys=keys, partition_id=PARTITION, fields=rows.columns, tags=tags)
+            transfer_queue.kv_batch_put(keys=[uid], partition_id=PARTITION, tags=[{"status": "finished"}])
+
+
+class Sender(WeightSender):
+    """This project's sender, which also wakes the server in parts, as verl's sender to vLLM does."""
+
+    async def resume(self, tags: list[str]) -> None:
+        await ray.get_actor("hgpo_transformers_0").wake_up.remote(tags)
+
+
+class SyncedRanks(ScoringRanks):
+    """Stands for the training processes, with verl's own synchronisation of one weight."""
+
+    _dispatch_info: ClassVar[dict[str, list[int]]] = {"actor": [0]}
+
+    def __init__(self, rollout: Any) -> None:
+        super().__init__(-1.0)
+        sender = object.__new__(Sender)
+        sender._rank, sender._server = 0, None
+        engine = SimpleNamespace(
+            get_per_tensor_param=lambda **_: (iter([("weight", torch.zeros(1))]), None), is_param_offload_enabled=False
+        )
+        self.worker = SimpleNamespace(
+            config=SimpleNamespace(rollout=rollout),
+            rollout=sender,
+            actor=SimpleNamespace(engine=engine),
+            layered_summon=False,
+            peft_merge=False,
+        )
+
+    def update_actor(self, batch: KVBatchMeta) -> dict[str, Any]:
+        return {"metrics": {"pg_loss": [0.5], "grad_norm": [1.0], "mfu": [0.1]}}
+
+    def update_weights(self, global_steps: int, mode: str) -> list[Any]:
+        work = ActorRolloutRefWorker.update_weights(self.worker, global_steps=global_steps, mode=mode)
+        with ThreadPoolExecutor(1) as other:  # verl's manager calls this in a running event loop
+            return [ray.put(other.submit(asyncio.run, work).result())]
+
+
+def counting_server() -> Any:
+    """A rollout server that does nothing but keep its calls, in their order."""
+
+    class Server:
+        def __init__(self) -> None:
+            self.calls: list[str] = []
+
+        def seen(self) -> list[str]:
+            return self.calls
+
+        def sleep(self) -> None:
+            self.calls.append("sleep")
+
+        def load_weights(self, weights: dict[str, torch.Tensor], update: int) -> None:
+            self.calls.append(f"weights {update}")
+
+        def wake_up(self, tags: list[str]) -> None:
+            self.calls.append(f"wake {' '.join(tags)}")
+
+    return ray.remote(num_cpus=0)(Server).options(name="hgpo_transformers_0").remote()
+
+
+@pytest.fixture
+def one_rank() -> Iterator[None]:
+    before = get_platform()
+    set_platform(CpuPlatform())
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+    set_platform(before)
+
+
+def looping_trainer(path: Path, server: Any) -> Any:
+    """A trainer as verl has set it up, before `fit`; its evaluations are on disk."""
+    tree = {
+        "run": {"engine": "verl", "directory": str(path)},
+        "policy": {"model": "m"},
+        "environment": {"options": {"size": "small"}},
+        "rollout": {"tasks_per_update": 2, "group_size": 2},
+        "training": {"updates": UPDATES, "kl_coefficient": 0.0, "recompute_log_probs": True},
+        "evaluation": {"every": 1},
+    }
+    trainer: Any = object.__new__(SyncTrainer)
+    trainer.recipe, trainer.run, trainer.reporter = (
+        Config.model_validate(tree),
+        RunDirectory(path),
+        Reporter(quiet=True),
+    )
+    trainer.config = compose(trainer.recipe)
+    for name in ("before", "update-1", "after"):
+        write_evaluation(trainer.run.evaluation(name), StoredEvaluation(panel({"kind": [1, 0]})))
+    trainer.tasks = [Task(f"task{number}", "kind", SimpleNamespace) for number in range(4)]  # type: ignore[arg-type]
+    trainer.tasks_drawn, trainer.seconds_before, trainer.started = 0, 0.0, 0.0
+    trainer.global_steps, trainer.total_training_steps, trainer.steps_per_epoch = 0, UPDATES, 1
+    trainer.use_critic = trainer.use_reference_policy = False
+    trainer.parameter_sync_step = 1
+    trainer.replay_buffer = trainer._build_replay_buffer()
+    trainer.reward_loop_manager = SimpleNamespace(reward_loop_worker_handles=[])
+    trainer.resource_pool_manager = SimpleNamespace(get_n_gpus=lambda: 1)
+    trainer.tokenizer = SimpleNamespace(eos_token_id=1)
+    trainer.actor_rollout_wg = SyncedRanks(trainer.config.actor_rollout_ref.rollout)
+    replica = object.__new__(TransformersReplica)
+    replica.servers = [server]
+    settings = CheckpointEngineConfig(backend="naive")
+    trainer.checkpoint_manager = CheckpointEngineManager(settings, trainer.actor_rollout_wg, [replica])
+    trainer._init_dump_executor()
+    return trainer
+
+
+@pytest.mark.usefixtures("one_rank")
+def test_in_every_update_the_rollout_engine_sleeps_gets_weights_and_wakes_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """verl's loop and synchronisation with this project's trainer, without a model."""
+    monkeypatch.setattr(SyncTrainer, "_save_checkpoint", lambda self: None)
+    server = counting_server()
+    trainer = looping_trainer(tmp_path, server)
+    trainer.fit(Players())
+    assert [row["update"] for row in read_metrics(trainer.run)] == [1, 2]
+    in_sync = ("wake weights", "weights {}", "wake kv_cache")
+    expected = [call.format(update) for update in (1, 2) for call in ("sleep", *in_sync)]
+    assert ray.get(server.seen.remote()) == expected
 
 
 def test_nothing_is_left_out_unless_asked() -> None:

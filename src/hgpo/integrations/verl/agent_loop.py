@@ -15,8 +15,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from torch.utils.data import Dataset
-from verl.experimental.agent_loop.agent_loop import AgentLoopBase, register
-from verl.workers.rollout.llm_server import LLMServerClient
 
 from hgpo.assemble import rollout_rules
 from hgpo.envs.base import Task
@@ -32,6 +30,7 @@ from hgpo.integrations.verl.env_pool import (
 )
 from hgpo.integrations.verl.launch import recipe_of
 from hgpo.integrations.verl.rows import EpisodeRows, episode_rows, failure_row
+from hgpo.integrations.verl.verl_api import AgentLoopBase, LLMServerClient, register_agent_loop
 from hgpo.policies.chat import PromptEncoder
 from hgpo.rollout.episode import EpisodeIds
 from hgpo.rollout.eval_tasks import evaluation_randomness
@@ -125,7 +124,7 @@ class _Shared:
         self.pool = EnvironmentPool(settings, verl.environment_workers)
 
 
-@register(AGENT_LOOP)
+@register_agent_loop(AGENT_LOOP)
 class StepwiseAgentLoop(AgentLoopBase):  # type: ignore[misc]
     """Plays an episode to its end and returns its rows; None if the episode was lost, which is logged.
 

@@ -1,6 +1,7 @@
 """verl's agent workers, for an agent loop that returns rows as columns (`hgpo.integrations.verl.rows`). Needs verl.
 
-Not among the modules that every process of a run imports, since those are imported while verl is.
+Not among the modules that every process of a run imports, since those are imported while verl is. Ray imports this one
+first in an agent worker: it imports verl, which imports `agent_loop` and the others in their order.
 """
 
 from __future__ import annotations
@@ -8,11 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import ray
-import transfer_queue
-from verl.experimental.agent_loop.agent_loop import DictConfigWrap
-from verl.trainer.ppo.v1 import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
-from hgpo.integrations.verl.agent_loop import StepwiseAgentLoop
+from hgpo.integrations.verl.verl_api import AgentLoopManagerTQ, AgentLoopWorkerTQ, DictConfigWrap, transfer_queue
 
 
 class EpisodeWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore[misc]
@@ -31,6 +29,8 @@ class EpisodeWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type:
 
         verl's own method makes an agent loop for each episode, for which Hydra copies the whole configuration.
         """
+        from hgpo.integrations.verl.agent_loop import StepwiseAgentLoop
+
         loop = StepwiseAgentLoop(DictConfigWrap(self.config), self.llm_client, self.tokenizer)
         rows = await loop.run(sampling_params, **row)
         if rows is None:

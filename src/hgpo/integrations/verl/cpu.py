@@ -26,6 +26,7 @@ import numpy as np
 import ray
 import torch
 
+from hgpo.integrations.verl import verl_api
 from hgpo.integrations.verl.config import CPU_ROLLOUT
 from hgpo.policies.chat import end_tokens, pad_token
 from hgpo.policies.loading import load_model, load_tokenizer, refuse_incomplete
@@ -52,8 +53,6 @@ def version(distribution_name: str) -> str:
 
 importlib.metadata.version = version
 
-from verl.plugin.platform import PlatformBase, PlatformRegistry  # noqa: E402
-
 
 def _always(value: object) -> Callable[..., Any]:
     """A function or method that returns `value`."""
@@ -79,8 +78,8 @@ def _device_module() -> Any:
     return module
 
 
-@PlatformRegistry.register(platform="cpu")
-class CpuPlatform(PlatformBase):  # type: ignore[misc]
+@verl_api.PlatformRegistry.register(platform="cpu")
+class CpuPlatform(verl_api.PlatformBase):  # type: ignore[misc]
     """verl's questions about its accelerator, answered for a CPU."""
 
     device_name = vendor_name = property(_always("cpu"))
@@ -113,16 +112,7 @@ class CpuPlatform(PlatformBase):  # type: ignore[misc]
         return {"num_gpus": num_gpus}
 
 
-import verl.utils.distributed as distributed  # noqa: E402
-import verl.workers.engine.fsdp.transformer_impl as fsdp  # noqa: E402
-import verl.workers.engine_workers as engine_workers  # noqa: E402
-from verl.workers.engine import EngineRegistry  # noqa: E402
-from verl.workers.rollout import base as rollout_base  # noqa: E402
-from verl.workers.rollout.base import BaseRollout  # noqa: E402
-from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput  # noqa: E402
-from verl.workers.rollout.utils import ensure_async_iterator  # noqa: E402
-
-_CpuOffloadPolicy = fsdp.CPUOffloadPolicy
+TokenOutput = verl_api.TokenOutput  # Ray sends it with the next class, so that a server imports verl when it starts
 
 
 @ray.remote(num_cpus=0)
@@ -232,7 +222,7 @@ class TransformersServer:
     clear_kv_cache = release_kv_cache = resume_kv_cache = no_op
 
 
-class TransformersReplica(RolloutReplica):  # type: ignore[misc]
+class TransformersReplica(verl_api.RolloutReplica):  # type: ignore[misc]
     """One server per replica."""
 
     async def launch_servers(self) -> None:
@@ -245,7 +235,7 @@ class TransformersReplica(RolloutReplica):  # type: ignore[misc]
         self.servers, self._server_handle, self._server_address = [server], server, _server_name(self.replica_rank)
 
 
-class WeightSender(BaseRollout):  # type: ignore[misc]
+class WeightSender(verl_api.BaseRollout):  # type: ignore[misc]
     """Sends weights to a server: that of the same rank, or in a process that only samples, that of its replica."""
 
     def __init__(
@@ -273,7 +263,9 @@ class WeightSender(BaseRollout):  # type: ignore[misc]
 
         With `peft_config` they are an adapter's or, before `base_sync_done`, the base model's, which the server has.
         """
-        gathered = {name: tensor.detach().cpu().clone() async for name, tensor in ensure_async_iterator(weights)}
+        gathered = {
+            name: tensor.detach().cpu().clone() async for name, tensor in verl_api.ensure_async_iterator(weights)
+        }
         if self._server is None:
             self._server = ray.get_actor(_server_name(self._rank))
         if peft_config is None:
@@ -293,14 +285,17 @@ def _server_name(rank: int) -> str:
     return f"hgpo_transformers_{rank}"
 
 
-@EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
-class CpuEngine(fsdp.FSDPEngineWithLMHead):  # type: ignore[misc]
+@verl_api.EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
+class CpuEngine(verl_api.FSDPEngineWithLMHead):  # type: ignore[misc]
     """verl's engine, registered for the device "cpu"."""
 
 
-engine_workers.initialize_global_process_group_ray = functools.partial(
-    distributed.initialize_global_process_group_ray, backend="gloo"
+verl_api.replace(
+    "initialize_global_process_group_ray",
+    functools.partial(verl_api.initialize_global_process_group_ray, backend="gloo"),
 )
-fsdp.CPUOffloadPolicy = lambda pin_memory=True: _CpuOffloadPolicy(pin_memory=False)
-rollout_base._ROLLOUT_REGISTRY[(CPU_ROLLOUT, "async")] = "hgpo.integrations.verl.cpu.WeightSender"
-RolloutReplicaRegistry.register(CPU_ROLLOUT, lambda: TransformersReplica)
+_CpuOffloadPolicy: Any = verl_api.replace(
+    "CPUOffloadPolicy", lambda pin_memory=True: _CpuOffloadPolicy(pin_memory=False)
+)
+verl_api.rollout_registry[(CPU_ROLLOUT, "async")] = "hgpo.integrations.verl.cpu.WeightSender"
+verl_api.RolloutReplicaRegistry.register(CPU_ROLLOUT, lambda: TransformersReplica)

@@ -17,9 +17,9 @@ from typing import Any
 import ray
 import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
-from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegistry
 
 from hgpo.integrations.verl.mode import CPU_WEIGHTS
+from hgpo.integrations.verl.verl_api import CheckpointEngine, CheckpointEngineRegistry
 
 _TIMEOUT = timedelta(minutes=30)
 _NAMES = "names"  # of the weights; written last

@@ -7,6 +7,12 @@ A row is a prompt and one token after it, which no value depends on. So verl's c
 prompt's last token, and its loss is the mean over rows. The prompt of a state in which a time limit cut an episode has
 a row that is not trained on.
 
+    value of a token = score(last hidden state), normalised (`hgpo.training.value_model.ReturnScale`)
+
+verl 0.9.1 itself requires FlashAttention whatever the settings, initialises the head at random, and supports LoRA only
+for causal language models. Here it is zero at the start, trained beside adapters, and rescaled with its targets. Every
+process of a run loads this module.
+
 Needs verl and TransferQueue. Shape suffixes: N steps, B rows.
 """
 
@@ -19,16 +25,16 @@ from typing import Any
 import numpy as np
 import ray
 import torch
-import transfer_queue
 from numpy.typing import NDArray
+from peft import LoraConfig, get_peft_model
 from tensordict import TensorDict
-from verl.utils.metric import reduce_metrics
-from verl.utils.py_functional import rename_dict
-from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
+from transformers import AutoModelForTokenClassification
 
 from hgpo.config import Config
 from hgpo.estimators.gae import value_targets
+from hgpo.integrations.verl import verl_api
 from hgpo.integrations.verl.queue import SCORED, cut
+from hgpo.integrations.verl.verl_api import transfer_queue
 from hgpo.policies.base import TokenIds
 from hgpo.rollout.records import StepRecord, Values
 from hgpo.steps import StepBatch
@@ -37,6 +43,8 @@ from hgpo.training.value_model import ReturnScale, value_figures
 PARTITION = "critic"
 LEARNT = (*SCORED, "values", "returns")
 """Columns that an update of the critic reads."""
+HEAD = "score"
+"""The name of the head in transformers' classes for one label per token."""
 _STEP, _CUT, _PADDING = "step", "cut", "padding"
 
 
@@ -92,10 +100,10 @@ class VerlCritic:
             dataloader_kwargs={"shuffle": True},
             **self._facts(),
         )
-        output = rename_dict(self._workers.train_mini_batch(learnt).get()["metrics"], "critic/")
+        output = verl_api.rename_dict(self._workers.train_mini_batch(learnt).get()["metrics"], "critic/")
         output["perf/mfu/critic"] = output.pop("critic/mfu")
         transfer_queue.kv_clear(keys=list(rows.length_B), partition_id=PARTITION)
-        metrics: dict[str, Any] = reduce_metrics(output)
+        metrics: dict[str, Any] = verl_api.reduce_metrics(output)
         return metrics | value_figures(target_N, batch.value)
 
     def _ranks(self) -> int:
@@ -136,7 +144,9 @@ class CriticRows:
     def batch(self, keys: Sequence[str], ranks: int, fields: Sequence[str], **facts: Any) -> Any:
         """Some rows as a batch of verl's, in an order that gives every rank as many rows and about as much work."""
         lengths = torch.tensor([self.length_B[key] for key in keys], dtype=torch.int64)
-        parts = get_seqlen_balanced_partitions(calculate_workload(lengths), k_partitions=ranks, equal_size=True)
+        parts = verl_api.get_seqlen_balanced_partitions(
+            verl_api.calculate_workload(lengths), k_partitions=ranks, equal_size=True
+        )
         ordered = [keys[row] for part in parts for row in part]
         tags: list[dict[str, Any]] = [{} for _ in ordered]
         return transfer_queue.KVBatchMeta(
@@ -188,3 +198,60 @@ def _put(keys: list[str], columns: dict[str, list[torch.Tensor]]) -> None:
     """Write columns whose rows may have different lengths."""
     nested = {name: torch.nested.as_nested_tensor(rows, layout=torch.jagged) for name, rows in columns.items()}
     transfer_queue.kv_batch_put(keys=keys, partition_id=PARTITION, fields=TensorDict(nested, batch_size=len(keys)))
+
+
+# ---- in the critic's workers ---------------------------------------------------------------------------------------
+
+
+def load_value_model(local_path: str, torch_dtype: torch.dtype, model_config: Any, trust_remote_code: bool) -> Any:
+    """The layers of a language model with a scalar head of zeros; the attention is that of `model_config`."""
+    model = AutoModelForTokenClassification.from_pretrained(
+        local_path, dtype=torch_dtype, config=model_config, trust_remote_code=trust_remote_code
+    )
+    for parameter in getattr(model, HEAD).parameters():
+        torch.nn.init.zeros_(parameter)
+    return model
+
+
+class ValueEngine(verl_api.FSDPEngineWithValueHead):  # type: ignore[misc]
+    """verl's engine of a critic, whose head is trained as a whole beside adapters."""
+
+    def _build_lora_module(self, module: Any) -> Any:
+        module.enable_input_require_grads()
+        settings = self.model_config
+        lora = LoraConfig(
+            r=settings.lora_rank,
+            lora_alpha=settings.lora_alpha,
+            target_modules=verl_api.convert_to_regular_types(settings.target_modules),
+            exclude_modules=[HEAD],
+            bias="none",
+        )
+        adapted = get_peft_model(module, lora)
+        for parameter in getattr(adapted.get_base_model(), HEAD).parameters():
+            parameter.requires_grad_(True)
+        return adapted
+
+
+class CriticWorker(verl_api.TrainingWorker):  # type: ignore[misc]
+    """verl's worker, whose head follows the scale of its targets."""
+
+    @verl_api.register_method(dispatch_mode=verl_api.Dispatch.ONE_TO_ALL)  # type: ignore[untyped-decorator]
+    def rescale_head(self, factor: float, shift: float) -> None:
+        """Change every normalised value to `factor` * value + `shift`."""
+        module = self.engine.module
+        head = getattr(module.get_base_model() if hasattr(module, "get_base_model") else module, HEAD)
+        with torch.no_grad():
+            head.weight.mul_(factor)
+            head.bias.mul_(factor).add_(shift)
+
+    def _postprocess_output(self, output: dict[str, Any], **facts: Any) -> Any:
+        """Values in float32, in which they are also written back as old values: a column has one type."""
+        found = output.get("model_output", {})
+        if "values" in found:
+            found["values"] = found["values"].float()
+        return super()._postprocess_output(output, **facts)
+
+
+verl_api.replace("load_valuehead_model", load_value_model)
+for _device in ("cuda", "cpu"):
+    verl_api.EngineRegistry._engines["value_model"]["fsdp2"][_device] = ValueEngine

@@ -30,22 +30,11 @@ from typing import Any
 
 import numpy as np
 import torch
-import verl.trainer.ppo.core_algos as core_algos
-import verl.utils.fsdp_utils as fsdp_utils
-import verl.utils.torch_functional as torch_functional
-import verl.workers.engine_workers as engine_workers
-import verl.workers.utils.losses as verl_losses
 from tensordict import TensorDict
 from torch.optim.lr_scheduler import LambdaLR
-from verl import DataProto
-from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
-from verl.utils import tensordict_utils
-from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
-from verl.utils.device import get_device_id
-from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
-from verl.workers.utils.padding import response_to_nested
 
 from hgpo.config import Config
+from hgpo.integrations.verl import verl_api
 from hgpo.policies.weights import restore_rotary, save_adapter
 from hgpo.training.losses import sampler_mismatch, token_weights, weighted_mean
 
@@ -54,12 +43,6 @@ _WRITTEN = ("rollout_is_weights", "response_mask")
 _HEAD = "lm_head"
 _AGGREGATION = ("loss_aggregation", "loss_micro_batch_rows", "max_response_tokens")
 _WEIGHT = "token_weight"
-_select_wrap_targets = fsdp_utils._select_fsdp2_wrap_targets
-_build_module = FSDPEngine._build_module
-_forward_backward_batch = FSDPEngine.forward_backward_batch
-_save_checkpoint = FSDPCheckpointManager.save_checkpoint
-_ppo_loss, _agg_loss = verl_losses.ppo_loss, core_algos.agg_loss
-_cosine_schedule = torch_functional.get_cosine_schedule_with_warmup
 
 
 def corrected(
@@ -78,11 +61,11 @@ def corrected(
         steps, and verl's own, `rollout_corr/…`.
     """
     mask = nested["response_mask"]
-    padded = DataProto(batch=nested.to_padded_tensor())
+    padded = verl_api.DataProto(batch=nested.to_padded_tensor())
     token_BT = padded.batch["response_mask"].bool() & ~torch.tensor(padding_B).unsqueeze(-1)
     trainer_N, engine_N = (padded.batch[name][token_BT].float().cpu().numpy() for name in _FIELDS[1:])
-    padded, metrics = compute_rollout_correction_and_add_to_batch(padded, settings)
-    columns = {name: response_to_nested(padded.batch[name], mask) for name in _WRITTEN if name in padded.batch}
+    padded, metrics = verl_api.compute_rollout_correction_and_add_to_batch(padded, settings)
+    columns = {name: verl_api.response_to_nested(padded.batch[name], mask) for name in _WRITTEN if name in padded.batch}
     columns["response_mask"] = columns["response_mask"].to(mask.dtype)
     return columns, {**metrics, **sampler_mismatch(trainer_N, engine_N, cap)}
 
@@ -99,7 +82,7 @@ def aggregation_facts(recipe: Config) -> dict[str, Any]:
 
 def forward_backward_batch(engine: Any, data: TensorDict, loss_function: Any, forward_only: bool = False) -> Any:
     """verl's, on a mini-batch whose rows have their weights in the loss; `aggregation_facts` ask for them."""
-    facts = [tensordict_utils.get_non_tensor_data(data=data, key=name, default=None) for name in _AGGREGATION]
+    facts = [verl_api.get_non_tensor_data(data=data, key=name, default=None) for name in _AGGREGATION]
     if not forward_only and None not in facts:
         data[_WEIGHT] = row_weights(data["response_mask"], *facts, group=engine.get_data_parallel_group())
     if "loss_mask" not in data:  # which verl counts, and which is not sent through the queue
@@ -119,7 +102,7 @@ def row_weights(mask: torch.Tensor, aggregation: Any, rows: int, max_tokens: int
     """
     length_B = mask.to_padded_tensor(0).sum(-1).cpu().numpy().astype(np.int64)
     found = token_weights(length_B, aggregation, max_response_tokens=max_tokens, micro_batch_rows=rows)
-    divisor = torch.tensor(found.divisor, dtype=torch.float64, device=get_device_id())
+    divisor = torch.tensor(found.divisor, dtype=torch.float64, device=verl_api.get_device_id())
     torch.distributed.all_reduce(divisor, group=group)
     return torch.from_numpy(found.weight_B / divisor.item()).float().to(mask.device)
 
@@ -199,12 +182,13 @@ def _whole(weight: torch.Tensor) -> torch.Tensor:
     return gathered
 
 
-fsdp_utils._select_fsdp2_wrap_targets = leave_fused_head_to_root
-FSDPEngine._build_module = build_module
-FSDPCheckpointManager.should_save_hf_model = property(should_save_hf_model)
-FSDPCheckpointManager.save_checkpoint = save_checkpoint
-FSDPEngine.forward_backward_batch = forward_backward_batch
-engine_workers.ppo_loss = ppo_loss
-core_algos.agg_loss = verl_losses.agg_loss = agg_loss
-torch_functional.get_constant_schedule_with_warmup = constant_schedule
-torch_functional.get_cosine_schedule_with_warmup = cosine_schedule
+_select_wrap_targets = verl_api.replace("_select_fsdp2_wrap_targets", leave_fused_head_to_root)
+_build_module = verl_api.replace("FSDPEngine._build_module", build_module)
+verl_api.replace("FSDPCheckpointManager.should_save_hf_model", property(should_save_hf_model))
+_save_checkpoint = verl_api.replace("FSDPCheckpointManager.save_checkpoint", save_checkpoint)
+_forward_backward_batch = verl_api.replace("FSDPEngine.forward_backward_batch", forward_backward_batch)
+_ppo_loss = verl_api.replace("ppo_loss", ppo_loss)
+_agg_loss = verl_api.replace("agg_loss", agg_loss)
+verl_api.replace("losses_agg_loss", agg_loss)
+verl_api.replace("get_constant_schedule_with_warmup", constant_schedule)
+_cosine_schedule = verl_api.replace("get_cosine_schedule_with_warmup", cosine_schedule)

@@ -19,12 +19,10 @@ from typing import Any
 
 import torch
 from tensordict import TensorDict
-from verl.utils import tensordict_utils
-from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
+
+from hgpo.integrations.verl.verl_api import assign_non_tensor_data, get_non_tensor_data, replace
 
 _POSITIONS = "response_positions"
-_prepare_model_inputs = FSDPEngineWithLMHead.prepare_model_inputs
-_prepare_model_outputs = FSDPEngineWithLMHead.prepare_model_outputs
 
 
 def prepare_model_inputs(engine: Any, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -36,7 +34,7 @@ def prepare_model_inputs(engine: Any, micro_batch: TensorDict) -> tuple[dict[str
     length_B = start_B.diff()
     shift_B = offset_B[1:] - start_B[1:] - 1  # the token before predicts a token
     position_N = torch.arange(int(start_B[-1]), device=shift_B.device) + shift_B.repeat_interleave(length_B)
-    if tensordict_utils.get_non_tensor_data(data=micro_batch, key="use_remove_padding", default=True):
+    if get_non_tensor_data(data=micro_batch, key="use_remove_padding", default=True):
         place_N, temperature_N = position_N, facts["temperature_rmpad"][position_N]
     else:
         rows, width = inputs["input_ids"].shape
@@ -45,7 +43,7 @@ def prepare_model_inputs(engine: Any, micro_batch: TensorDict) -> tuple[dict[str
         temperature_N = facts["temperature"].repeat_interleave(length_B)
     label_N = facts["input_ids_rmpad_rolled"][position_N]
     facts |= {"input_ids_rmpad_rolled": label_N, "temperature_rmpad": temperature_N, "pad_size": 0}
-    if tensordict_utils.get_non_tensor_data(data=micro_batch, key="use_fused_kernels", default=False):
+    if get_non_tensor_data(data=micro_batch, key="use_fused_kernels", default=False):
         inputs["shift_labels"] = label_N.unsqueeze(0)
     _cut_next_output(engine.module, place_N)
     return inputs, {**facts, _POSITIONS: position_N}
@@ -74,7 +72,7 @@ def prepare_model_outputs(
         return found
     responses = micro_batch.copy()
     responses["input_ids"] = responses["responses"]  # verl reads their lengths
-    tensordict_utils.assign_non_tensor_data(responses, "use_remove_padding", True)
+    assign_non_tensor_data(responses, "use_remove_padding", True)
     found = _prepare_model_outputs(engine, output, output_args, responses, logits_processor_func)
     offset_B = micro_batch["input_ids"].offsets()
     return {name: _at_positions(values, position_N, offset_B) for name, values in found.items()}
@@ -87,6 +85,7 @@ def _at_positions(response: torch.Tensor, position_N: torch.Tensor, offset_B: to
     return torch.nested.nested_tensor_from_jagged(value_T, offset_B)
 
 
-FSDPEngineWithValueHead.prepare_model_inputs = _prepare_model_inputs  # the value of a state is read at its prompt
-FSDPEngineWithLMHead.prepare_model_inputs = prepare_model_inputs
-FSDPEngineWithLMHead.prepare_model_outputs = prepare_model_outputs
+_prepare_model_inputs = replace("FSDPEngineWithLMHead.prepare_model_inputs", prepare_model_inputs)
+_prepare_model_outputs = replace("FSDPEngineWithLMHead.prepare_model_outputs", prepare_model_outputs)
+# It inherits the first; the value of a state is read at its prompt.
+replace("FSDPEngineWithValueHead.prepare_model_inputs", _prepare_model_inputs)

@@ -16,7 +16,6 @@ import os
 import time
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from importlib.resources import files
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from hgpo.config import Config, ConfigError, check_names
 from hgpo.config.loading import as_tree
 from hgpo.config.settings import PolicySettings, VerlSettings
 from hgpo.envs.wrappers import LimitedSuite
+from hgpo.integrations.verl import verl_api
 from hgpo.integrations.verl.config import (
     check_for_verl,
     leaves,
@@ -76,21 +76,6 @@ _NO_COMPILE_CACHE = "VLLM_DISABLE_COMPILE_CACHE"
 _OF_VERL = ("VERL_USE_EXTERNAL_MODULES", "VERL_PLATFORM", _NO_COMPILE_CACHE)
 _RAY_ATTEMPTS = 3
 _TOO_SLOW = "timed out during startup"
-# Tables that verl passes on as they are, so that they may have any keys.
-_OPEN_TABLES = {
-    "apply_chat_template_kwargs",
-    "engine_kwargs",
-    "mixed_precision",
-    "override_config",
-    "override_optimizer_config",
-    "ray_init",
-}
-# In verl's classes, but not in its YAML files.
-_LEFT_OUT = {
-    "actor_rollout_ref.actor.checkpoint.save_lora_only",
-    "actor_rollout_ref.rollout.agent.agent_loop_manager_class",
-    "critic.ppo_infer_max_token_len_per_gpu",
-}
 _REJECTIONS = (AssertionError, NotImplementedError, ValueError, TypeError, KeyError, AttributeError)
 
 
@@ -156,14 +141,12 @@ def _run(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Repor
         _start_ray(config.verl, verl_config, quiet=reporter.console.quiet)
         reject_or_note(check_cluster(verl_config, config.policy), reporter.say)
         reporter.say(f"Ray is up after {time.monotonic() - began:.0f} s; verl starts its workers")
-        from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
-
         # The trainer writes the run's files, so it has to run on the node of this command.
         here = NodeAffinitySchedulingStrategy(node_id=ray.get_runtime_context().get_node_id(), soft=False)
         patience = PATIENCE if config.verl.nodes > 1 else 0
         with Watchdog(run.path, look_at_ray, patience=patience) as watchdog:
-            runner = TaskRunnerV1.options(scheduling_strategy=here)
-            run_ppo(verl_config, task_runner_class=WithSecrets(runner, watchdog))
+            runner = verl_api.TaskRunnerV1.options(scheduling_strategy=here)
+            verl_api.run_ppo(verl_config, task_runner_class=WithSecrets(runner, watchdog))
     finally:
         ray.shutdown()
     return run
@@ -237,10 +220,9 @@ def _set_environment(policy: PolicySettings, verl: VerlSettings, threads: int | 
 
 def _start_ray(verl: VerlSettings, verl_config: Any, *, quiet: bool) -> None:
     import ray
-    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
     cpu, needs = verl_config["trainer"]["device"] == "cpu", RayNeeds.of(verl_config)
-    runtime_env = get_ppo_ray_runtime_env()
+    runtime_env = verl_api.get_ppo_ray_runtime_env()
     names = (*_OF_VERL, *(FORWARDED if verl.ray_address else ()))
     runtime_env["env_vars"] |= {name: os.environ[name] for name in names if name in os.environ}
     runtime_env["env_vars"]["TRANSFER_QUEUE_ENABLE"] = "1"
@@ -282,7 +264,7 @@ def compose(config: Config, *, run_directory: Path | None = None) -> Any:
         ConfigError: names the setting that verl does not know or rejects, that the recipe's own tables decide, or a
             tracker that is not available.
     """
-    require_verl()
+    installed = require_verl()
     environment, policy, training, verl = config.environment, config.policy, config.training, config.verl
     check_for_verl(policy, training, verl, environment=environment.name, warm_start=config.warm_start.enabled)
     check_mode(policy, training, verl)
@@ -299,7 +281,12 @@ def compose(config: Config, *, run_directory: Path | None = None) -> Any:
     overrides = dict(leaves(verl.overrides))
     for name in overrides:
         reject_owned(name, mapped, recomputes_log_probs=config.recomputes_log_probs)
-    verl_config = _defaults()
+    verl_config = verl_api.default_settings()
+    if unknown := verl_api.unknown_settings(verl_config, [*verl_api.READ_SETTINGS, *suggested, *mapped]):
+        raise ConfigError(
+            f"verl {installed} has no settings {', '.join(unknown)}; hgpo supports {verl_api.SUPPORTED}: pip install "
+            f"{verl_api.TESTED}"
+        )
     for name, value in {**suggested, **overrides, **{name: one.value for name, one in mapped.items()}}.items():
         _set(verl_config, name, value)
     settings = json.dumps(as_tree(config)).replace("$", "\\u0024")  # OmegaConf would replace ${…} in texts
@@ -327,29 +314,15 @@ def recipe_of(verl_config: Any) -> tuple[Config, Path]:
     return config, Path(stored["run_directory"])
 
 
-def _defaults() -> Any:
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
-    from hydra.core.global_hydra import GlobalHydra
-    from omegaconf import OmegaConf
-
-    GlobalHydra.instance().clear()
-    folder = str(files("verl").joinpath("trainer", "config"))
-    with initialize_config_dir(config_dir=folder, version_base=None):
-        verl_config = hydra_compose(config_name="ppo_trainer")
-    OmegaConf.set_struct(verl_config, True)
-    return verl_config
-
-
 def _set(verl_config: Any, name: str, value: Any) -> None:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     parts = name.split(".")
-    depth = next((index for index, part in enumerate(parts) if part in _OPEN_TABLES), 0)
+    depth = next((index for index, part in enumerate(parts) if part in verl_api.OPEN_TABLES), 0)
     try:
         in_open_table = depth > 0 and OmegaConf.select(verl_config, ".".join(parts[:depth])) is not None
-        OmegaConf.update(verl_config, name, value, force_add=in_open_table or name in _LEFT_OUT)
+        OmegaConf.update(verl_config, name, value, force_add=in_open_table or name in verl_api.LEFT_OUT)
     except (OmegaConfBaseException, AttributeError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"verl.overrides.{name}: verl does not take this setting ({reason})") from error
@@ -360,8 +333,6 @@ def _validate(verl_config: Any) -> None:
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
-    from verl.trainer.ppo.utils import need_reference_policy
-    from verl.utils.config import omega_conf_to_dataclass, validate_config
 
     checked = verl_config
     if installed_version("vllm") is None:  # verl's check of the adapter's rank imports vLLM
@@ -370,15 +341,15 @@ def _validate(verl_config: Any) -> None:
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # verl prints when its checks pass
             OmegaConf.to_container(verl_config, resolve=True)
-            validate_config(
+            verl_api.validate_config(
                 config=checked,
-                use_reference_policy=need_reference_policy(verl_config),
+                use_reference_policy=verl_api.need_reference_policy(verl_config),
                 use_critic=False,  # its class reads the model, which a warm start makes later
             )
             critic = copy.deepcopy(verl_config.critic)
             critic.model = None
             for part in (verl_config.actor_rollout_ref.rollout, verl_config.algorithm, critic):
-                omega_conf_to_dataclass(part)
+                verl_api.omega_conf_to_dataclass(part)
     except _REJECTIONS as error:
         raise ConfigError(f"verl refuses these settings: {error}") from error
     except (HydraException, OmegaConfBaseException) as error:  # Hydra wraps errors of verl's classes

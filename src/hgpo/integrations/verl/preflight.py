@@ -24,9 +24,10 @@ from pathlib import Path
 from hgpo.config import ConfigError
 from hgpo.config.settings import PolicySettings
 from hgpo.integrations.verl.estimates import Finding, VerlConfig, host_memory_finding, memory_finding
+from hgpo.integrations.verl.verl_api import SUPPORTED, TESTED, differences
 from hgpo.runs.metrics import memory_field
 
-NEEDED, _FITTING = "verl>=0.9.1,<0.10", re.compile(r"0\.9\.[1-9]")
+_FITTING = re.compile(r"0\.9\.[1-9]")  # `verl_api.SUPPORTED`
 _INSTALL = "pip install -c constraints-verl-gpu.txt 'hgpo[verl-gpu]' (docs/verl.md, Install)"
 _INSTALL_CUPY = "pip install cupy-cuda13x"
 GPU_PACKAGES = {
@@ -59,15 +60,21 @@ def require_verl() -> str:
     """The installed version of verl. Its internals change between minor versions, so newer ones are rejected.
 
     Raises:
-        ConfigError: verl or what it needs is missing or has another version; the message names what to install.
+        ConfigError: verl or what it needs is missing, has another version, or lacks parts that this project uses; the
+            message names all of them and what to install.
     """
     for package in ("verl", "ray", "TransferQueue"):
         if installed_version(package) is None:
             raise ConfigError(f"--engine verl needs {package}, which is not installed: pip install 'hgpo[verl]'")
     installed = installed_version("verl") or ""
-    if not _FITTING.match(installed):
-        raise ConfigError(f"--engine verl needs {NEEDED}, but verl {installed} is installed: pip install '{NEEDED}'")
-    return installed
+    changed = differences()
+    if _FITTING.match(installed) and not changed:
+        return installed
+    found = f" and has {'; '.join(changed)}" if changed else ""
+    raise ConfigError(
+        f"--engine verl needs {SUPPORTED}, but verl {installed} is installed{found}: pip install "
+        + (TESTED if _FITTING.match(installed) else f"'{SUPPORTED}'")
+    )
 
 
 # ---- machines ------------------------------------------------------------------------------------------------------

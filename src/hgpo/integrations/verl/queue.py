@@ -1,4 +1,7 @@
-"""verl's queue: read steps, write advantages, leave out rows, cut batches.
+"""verl's queue: read steps and log-probs, write advantages, leave out rows, cut batches.
+
+verl's trainer writes each column as soon as it has it and reads it again, and each request transfers the descriptions
+of all columns of all rows. Here log-probs are read once, and written with the advantages.
 
 Keys are `{uid}_{session}_{step}` and do not change when rows are shuffled; rows that verl adds to pad a batch have the
 tag `is_padding` and are no steps. Needs verl and TransferQueue.
@@ -8,20 +11,20 @@ Shape suffix: N steps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
 import numpy as np
 import torch
-import transfer_queue
 from tensordict import TensorDict
 
 from hgpo.config import TrainingSettings
 from hgpo.estimators import Advantages
 from hgpo.integrations.tokens import spread_over_tokens
 from hgpo.integrations.verl.rows import RECORD, column, unpack_records
+from hgpo.integrations.verl.verl_api import DataProto, calculate_debug_metrics, transfer_queue
 from hgpo.rollout.prompts import RolloutError
 from hgpo.rollout.records import StepRecord
 from hgpo.steps import StepBatch
@@ -35,6 +38,8 @@ TRAINED = (*SCORED, "old_log_probs", "advantages", "ref_log_prob", "rollout_is_w
 
 TRAINING = "train"
 """verl's partition of the training tasks and their steps."""
+
+_READ = ("log_probs", "entropy", "rollout_log_probs", "response_mask")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +127,39 @@ def put_advantages(
     )
 
 
+def old_log_probs(batch: Any) -> tuple[TensorDict, dict[str, float]]:
+    """The columns `old_log_probs`, `rollout_log_probs` and `response_mask`, nested, and verl's metrics of the pass.
+
+    `actor/entropy` is the mean over response tokens.
+    """
+    read = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(_READ))
+    lengths_B = [tag["response_len"] for tag in batch.tags]
+    mask = read["response_mask"]
+    entropy = _of_response(read["entropy"], lengths_B).values()[mask.values().bool()]
+    columns = {
+        "old_log_probs": _of_response(read["log_probs"], lengths_B),
+        "rollout_log_probs": read["rollout_log_probs"],
+        "response_mask": mask,
+    }
+    found = TensorDict(columns, batch_size=len(lengths_B))
+    padded = DataProto(found.to_padded_tensor())
+    padded.batch["responses"] = padded.batch["response_mask"]  # of which verl reads the width
+    return found, {"actor/entropy": entropy.float().mean().item(), **calculate_debug_metrics(padded)}
+
+
+def reference_log_probs(batch: Any) -> torch.Tensor:
+    """The reference's log-probs of the response tokens, nested."""
+    read = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["log_probs"])
+    return _of_response(read["log_probs"], [tag["response_len"] for tag in batch.tags])
+
+
+def _of_response(scored: torch.Tensor, lengths_B: Sequence[int]) -> torch.Tensor:
+    """The response tokens' part of numbers for all input tokens, of which number t is that of token t + 1."""
+    values, ends = scored.values(), scored.offsets().tolist()[1:]  # type: ignore[attr-defined]  # of nested ones
+    rows = [values[end - length - 1 : end - 1] for end, length in zip(ends, lengths_B, strict=True)]
+    return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+
+
 @dataclass(frozen=True, slots=True)
 class Cut:
     """How a batch is cut into mini-batches.
@@ -202,7 +240,7 @@ class UpdateState:
         lost: trajectories that were started and did not return.
         staleness: see `staleness`; empty where sampling is synchronous.
         cut: how the batch is cut; known once verl has set the number of ranks.
-        scored: `hgpo.integrations.verl.log_probs.old_log_probs` of the batch, if the trainer computes them.
+        scored: `old_log_probs` of the batch, if the trainer computes them.
         reference: the reference's log-probs, nested, if there is one.
     """
 

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 from tensordict import TensorDict
-from verl import DataProto
-from verl.trainer.ppo.metric_utils import compute_data_metrics, compute_throughout_metrics, compute_timing_metrics
 
 from hgpo.columns import FloatArray
 from hgpo.estimators import Advantages
+from hgpo.integrations.verl import verl_api
 from hgpo.integrations.verl.queue import BatchSteps, is_padding
 
 
@@ -42,12 +41,12 @@ def tracked_metrics(
     """
     kept = {key for key, tag in zip(batch.keys, batch.tags, strict=True) if not is_padding(tag)}
     index_N = np.array([index for index, key in enumerate(steps.keys) if key in kept])
-    data = DataProto(_columns(steps, index_N, advantages, value_N))
+    data = verl_api.DataProto(_columns(steps, index_N, advantages, value_N))
     data.meta_info["global_token_num"] = [tag["seq_len"] for tag in batch.tags]
     return {
-        **compute_data_metrics(data, use_critic=value_N is not None),
-        **compute_timing_metrics(data, dict(timing)),
-        **compute_throughout_metrics(data, dict(timing), gpus),
+        **verl_api.compute_data_metrics(data, use_critic=value_N is not None),
+        **verl_api.compute_timing_metrics(data, dict(timing)),
+        **verl_api.compute_throughout_metrics(data, dict(timing), gpus),
     }
 
 

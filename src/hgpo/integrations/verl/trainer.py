@@ -20,14 +20,7 @@ from uuid import uuid4
 
 import ray
 import torch
-import transfer_queue
 from omegaconf import open_dict
-from verl.trainer.ppo.utils import Role
-from verl.trainer.ppo.v1 import PPOTrainer
-from verl.utils import tensordict_utils
-from verl.utils.debug import marked_timer
-from verl.utils.metric import reduce_metrics
-from verl.utils.py_functional import rename_dict
 
 from hgpo.assemble import build_estimator, build_suite, evaluation_tasks
 from hgpo.evaluation.eval_history import evaluation_due, evaluation_figures, evaluation_name, rewind_evaluations
@@ -42,6 +35,7 @@ from hgpo.evaluation.result_files import (
 )
 from hgpo.evaluation.statistics import Evaluation
 from hgpo.evaluation.summary import write_summary
+from hgpo.integrations.verl import verl_api
 from hgpo.integrations.verl.agent_loop import TaskRow, as_columns, panel_rows, training_rows
 from hgpo.integrations.verl.checkpoints import (
     STATE_NAME,
@@ -51,11 +45,9 @@ from hgpo.integrations.verl.checkpoints import (
     verl_folder,
 )
 from hgpo.integrations.verl.config import validation_batch
-from hgpo.integrations.verl.critic import VerlCritic
-from hgpo.integrations.verl.critic_worker import CriticWorker
+from hgpo.integrations.verl.critic import CriticWorker, VerlCritic
 from hgpo.integrations.verl.engine import aggregation_facts, corrected
 from hgpo.integrations.verl.launch import recipe_of
-from hgpo.integrations.verl.log_probs import old_log_probs, reference_log_probs
 from hgpo.integrations.verl.metrics import peak_memory_gib, set_tracker_folders, update_metrics
 from hgpo.integrations.verl.mode import is_asynchronous
 from hgpo.integrations.verl.queue import (
@@ -66,14 +58,17 @@ from hgpo.integrations.verl.queue import (
     is_padding,
     leave_out,
     lost_trajectories,
+    old_log_probs,
     put_advantages,
     read_steps,
+    reference_log_probs,
     skipped,
     staleness,
     steps_that_count,
     wait_for_a_group,
 )
 from hgpo.integrations.verl.tracked_metrics import tracked_metrics
+from hgpo.integrations.verl.verl_api import transfer_queue
 from hgpo.rollout.eval_tasks import eval_task_id
 from hgpo.rollout.prompts import RolloutError
 from hgpo.rollout.records import StepRecord, summarise_trajectories, to_step_batch
@@ -89,7 +84,7 @@ _POLL_SECONDS = 0.2  # between two checks for finished groups; verl's 2 s delay 
 _PANEL_ATTEMPTS = 3  # plays of an evaluation task whose environment was lost
 
 
-class HgpoTrainer(PPOTrainer):  # type: ignore[misc]
+class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
     """This project's parts of a trainer on verl. `global_steps` is verl's name for the update's number."""
 
     update_state: UpdateState  # of the update under way
@@ -131,8 +126,8 @@ class HgpoTrainer(PPOTrainer):  # type: ignore[misc]
         return self._as_batch(rows)
 
     def _as_batch(self, rows: Sequence[TaskRow]) -> Any:
-        batch = tensordict_utils.get_tensordict({**as_columns(rows), "uid": [uuid4().hex for _ in rows]})
-        tensordict_utils.assign_non_tensor_data(batch, "global_steps", self.global_steps)
+        batch = verl_api.get_tensordict({**as_columns(rows), "uid": [uuid4().hex for _ in rows]})
+        verl_api.assign_non_tensor_data(batch, "global_steps", self.global_steps)
         return batch
 
     # ---- the update --------------------------------------------------------------------------------------------
@@ -143,9 +138,9 @@ class HgpoTrainer(PPOTrainer):  # type: ignore[misc]
         ages = staleness(batch, self.global_steps) if is_asynchronous(self.recipe.verl) else {}
         values = None
         if self.critic:
-            with marked_timer("values", self.timing_raw):
+            with verl_api.marked_timer("values", self.timing_raw):
                 values = self.critic.estimate(steps.records)
-        with marked_timer("adv", self.timing_raw):
+        with verl_api.marked_timer("adv", self.timing_raw):
             step_batch = to_step_batch(steps.records, values, self.recipe.rollout.state)
             advantages = build_estimator(self.recipe.advantage, self.recipe.estimator_options)(step_batch)
             left_out = set(steps.keys) if self._critic_alone else skipped(steps, advantages, self.recipe.training)
@@ -234,9 +229,9 @@ class HgpoTrainer(PPOTrainer):  # type: ignore[misc]
                 **aggregation_facts(self.recipe),
             }
         )
-        output = rename_dict(self.actor_rollout_wg.update_actor(batch)["metrics"], "actor/")
+        output = verl_api.rename_dict(self.actor_rollout_wg.update_actor(batch)["metrics"], "actor/")
         output["perf/mfu/actor"] = output.pop("actor/mfu")
-        metrics.update(reduce_metrics(output))
+        metrics.update(verl_api.reduce_metrics(output))
         return batch
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> Any:
@@ -282,8 +277,8 @@ class HgpoTrainer(PPOTrainer):  # type: ignore[misc]
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
-        if Role.Critic in self.role_worker_mapping:
-            self.role_worker_mapping[Role.Critic] = ray.remote(CriticWorker)
+        if verl_api.Role.Critic in self.role_worker_mapping:
+            self.role_worker_mapping[verl_api.Role.Critic] = ray.remote(CriticWorker)
 
     @cached_property
     def critic(self) -> VerlCritic | None:
@@ -360,7 +355,7 @@ class HgpoTrainer(PPOTrainer):  # type: ignore[misc]
 
     def _play_validation(self, rows: Sequence[TaskRow]) -> list[StepRecord]:
         batch = self._as_batch(rows)
-        tensordict_utils.assign_non_tensor_data(batch, "validate", True)
+        verl_api.assign_non_tensor_data(batch, "validate", True)
         tag = {"is_prompt": True, "status": "pending", "global_steps": self.global_steps}
         transfer_queue.kv_batch_put(keys=list(batch["uid"]), partition_id="val", tags=[dict(tag) for _ in rows])
         self.agent_loop_manager.generate_sequences(batch)

@@ -7,20 +7,14 @@ lost or drawn twice.
 
 from __future__ import annotations
 
-from verl.trainer.ppo.v1 import (
-    PPOTrainerColocateAsync,
-    PPOTrainerSeparateAsync,
-    PPOTrainerSync,
-    register_trainer,
-)
-
+from hgpo.integrations.verl import verl_api
 from hgpo.integrations.verl.mode import trainer_name
 from hgpo.integrations.verl.queue import clear_rows_without_task, groups_in_queue
 from hgpo.integrations.verl.trainer import HgpoTrainer
 
 
-@register_trainer(trainer_name("sync"))
-class SyncTrainer(HgpoTrainer, PPOTrainerSync):  # type: ignore[misc]
+@verl_api.register_trainer(trainer_name("sync"))
+class SyncTrainer(HgpoTrainer, verl_api.PPOTrainerSync):  # type: ignore[misc]
     """Samples a batch, then trains on it."""
 
 
@@ -41,11 +35,11 @@ class AsyncTrainer(HgpoTrainer):
             clear_rows_without_task()  # those of the update before the checkpoint
 
 
-@register_trainer(trainer_name("colocate_async"))
-class ColocateAsyncTrainer(AsyncTrainer, PPOTrainerColocateAsync):  # type: ignore[misc]
+@verl_api.register_trainer(trainer_name("colocate_async"))
+class ColocateAsyncTrainer(AsyncTrainer, verl_api.PPOTrainerColocateAsync):  # type: ignore[misc]
     """Samples beyond the batch until it has one, stops sampling while it trains, and goes on with the new weights."""
 
 
-@register_trainer(trainer_name("separate_async"))
-class SeparateAsyncTrainer(AsyncTrainer, PPOTrainerSeparateAsync):  # type: ignore[misc]
+@verl_api.register_trainer(trainer_name("separate_async"))
+class SeparateAsyncTrainer(AsyncTrainer, verl_api.PPOTrainerSeparateAsync):  # type: ignore[misc]
     """Trains while other GPUs sample."""

@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver
-from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 
+from hgpo.integrations.verl.verl_api import BucketedWeightReceiver, vLLMColocateWorkerExtension
 from hgpo.policies.vllm import pack_tied_anew
 
 

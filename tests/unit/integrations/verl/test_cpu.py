@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from hgpo.integrations.verl import launch
 from hgpo.integrations.verl.config import vllm_environment
 from tiny_models import WORDS, save_tiny_model
 
@@ -67,6 +68,15 @@ def test_a_process_of_a_run_finds_the_build_for_cpus() -> None:
         "assert importlib.metadata.version.__module__ == 'hgpo.integrations.verl.cpu'"
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VERL_")}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+def test_an_agent_worker_of_a_run_loads_whose_first_import_is_the_workers_own_module() -> None:
+    """verl imports the others while it is imported, and one of them must not be half imported by then."""
+    pytest.importorskip("verl", reason="verl is missing: make verl-test")
+    modules = ",".join(f"hgpo.integrations.verl.{name}" for name in ("cpu", *launch._MODULES))
+    environment = {**os.environ, "VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": modules}
+    code = "from hgpo.integrations.verl.agent_workers import EpisodeWorker"
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
 
 

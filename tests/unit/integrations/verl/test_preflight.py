@@ -125,6 +125,19 @@ def test_another_version_is_rejected_with_what_to_install(monkeypatch: pytest.Mo
         require_verl()
 
 
+@pytest.mark.parametrize(("version", "remedy"), [("0.9.2", "verl==0.9.1"), ("0.10.0", "verl>=0.9.1,<0.10")])
+def test_parts_of_verl_that_changed_are_all_named(monkeypatch: pytest.MonkeyPatch, version: str, remedy: str) -> None:
+    installed(monkeypatch, verl=version, ray="2.60.0", TransferQueue="0.1.11")
+    changed = ("no verl.a.B (trainer)", "verl.a.c(x) instead of () (engine)")
+    monkeypatch.setattr(preflight, "differences", lambda: changed)
+    with pytest.raises(ConfigError) as refused:
+        require_verl()
+    assert f"needs verl>=0.9.1,<0.10, but verl {version} is installed and has {'; '.join(changed)}: " in str(
+        refused.value
+    )
+    assert str(refused.value).count(f"pip install '{remedy}'") == 1
+
+
 def test_no_verl(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch)
     with pytest.raises(ConfigError, match=r"not installed: pip install 'hgpo\[verl\]'"):
