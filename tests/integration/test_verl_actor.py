@@ -151,7 +151,7 @@ def test_loss_and_gradient_are_those_of_plain_pytorch(workers: Any, start: Path,
         "dataloader_kwargs": {"shuffle": False},
         "temperature": 1.0,
         "calculate_entropy": True,
-        **engine.aggregation_facts(config),
+        **engine.aggregation_facts(config.training, config.policy.max_response_tokens),
     }
     tags: list[dict[str, Any]] = [{} for _ in keys]
     batch = transfer_queue.KVBatchMeta(

@@ -206,7 +206,7 @@ def test_an_override_that_cannot_be_meant_is_refused(overrides: dict[str, Any], 
 
 def test_all_settings_that_verl_no_longer_has_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verl_api, "READ_SETTINGS", ("trainer.gone", *verl_api.READ_SETTINGS))
-    monkeypatch.setattr(launch, "suggested_for_mode", lambda config: {"critic.gone": 1})
+    monkeypatch.setattr(launch, "suggested_for_mode", lambda *settings: {"critic.gone": 1})
     with pytest.raises(ConfigError, match=r"has no settings trainer\.gone, critic\.gone; hgpo supports verl>=0\.9\.1"):
         composed(small())
 

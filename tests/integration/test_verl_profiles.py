@@ -69,8 +69,10 @@ def test_a_training_takes_what_the_page_says(row: Hardware, monkeypatch: pytest.
     assert needed <= row.gpu
     assert needed == pytest.approx(row.taken, abs=0.05)
     assert RayNeeds.of(tree).cpus == row.cpus
-    assert round(estimate_gpu_hours(model, config)) == row.hours
-    assert round(estimate_disk(model, config) / GB) == row.disk
+    rollout, training = config.rollout, config.training
+    steps = training.updates * rollout.tasks_per_update * rollout.group_size * config.environment.max_steps
+    assert round(estimate_gpu_hours(model, steps)) == row.hours
+    assert round(estimate_disk(model, training.keep_checkpoints, config.policy.lora.rank) / GB) == row.disk
     check_settings(tree, adapters="lora" in row.command)
     assert tree["actor_rollout_ref"]["model"]["enable_gradient_checkpointing"] is ("80gb-1.5b" not in row.command)
 

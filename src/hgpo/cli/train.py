@@ -122,7 +122,11 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     arguments.run_directory = config.run_directory
     if arguments.go_on and (config.run_directory / "config.toml").exists():
-        if not _same_settings(open_run_directory(config.run_directory)[1], config):
+        stored = open_run_directory(config.run_directory)[1]
+        if config.policy.backend == AUTO:  # a run stores the backend that "auto" selected when it began
+            policy = config.policy.model_copy(update={"backend": stored.policy.backend})
+            config = config.model_copy(update={"policy": policy})
+        if stored != config:
             raise ValueError(
                 f"{config.run_directory} was made with other settings; choose another run.name, delete it, or "
                 f"continue it as it is with `hgpo train --resume {config.run_directory}`"
@@ -175,14 +179,6 @@ def _model_of(overrides: list[str]) -> str:
     """The `policy.model` of the overrides; "tiny" if they do not set it."""
     policy = written_settings(None, overrides).get("policy")
     return str(policy.get("model", "tiny")) if isinstance(policy, dict) else "tiny"
-
-
-def _same_settings(stored: Config, given: Config) -> bool:
-    """Whether a run was made with these settings; a run stores the backend that "auto" selected when it began."""
-    if given.policy.backend == AUTO:
-        policy = given.policy.model_copy(update={"backend": stored.policy.backend})
-        given = given.model_copy(update={"policy": policy})
-    return stored == given
 
 
 def _train(config: Config, quiet: bool, started: float) -> int:

@@ -12,7 +12,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hgpo.config import VLLM_ON_CPU, Config, ConfigError, Loss, TrainingSettings
+from hgpo.config import VLLM_ON_CPU, Config, ConfigError, Loss, RolloutSettings, TrainingSettings
 from hgpo.config.settings import (
     CriticSettings,
     PolicySettings,
@@ -375,7 +375,7 @@ def suggested_settings(config: Config) -> Settings:
         found[f"{_MODEL}.override_config.attn_implementation"] = "sdpa"
     else:
         gpus = verl.rollout_gpus if verl.mode == "separate_async" else verl.nodes * verl.gpus_per_node
-        episodes = concurrent_episodes(config) / max(1, gpus // verl.tensor_parallel)
+        episodes = concurrent_episodes(config.rollout, config.evaluation.games) / max(1, gpus // verl.tensor_parallel)
         found[f"{_ROLLOUT}.cudagraph_capture_sizes"] = graph_sizes(ceil(episodes))
     if policy.lora.rank:
         # Saved checkpoints leave out the frozen weights, which are those of the start policy. The rollout engine loads
@@ -396,10 +396,9 @@ def validation_batch(games: int | None) -> int:
     return min(_EPISODES_PER_VALIDATION_BATCH, games or _EPISODES_PER_VALIDATION_BATCH)
 
 
-def concurrent_episodes(config: Config) -> int:
-    """The most episodes that are played at once, those of an update or of a validation batch."""
-    rollout = config.rollout
-    return max(rollout.tasks_per_update * rollout.group_size, validation_batch(config.evaluation.games))
+def concurrent_episodes(rollout: RolloutSettings, games: int | None) -> int:
+    """The most episodes played at once: those of an update, or of a validation batch; `games` is `evaluation.games`."""
+    return max(rollout.tasks_per_update * rollout.group_size, validation_batch(games))
 
 
 def graph_sizes(episodes: int) -> list[int]:
@@ -416,4 +415,5 @@ def stored_rows(config: Config, batches_ahead: int = 0) -> int:
     A critic has rows of its own, and so have the batches whose rollouts begin before their update.
     """
     batches = 2 + config.needs_critic + batches_ahead
-    return batches * concurrent_episodes(config) * config.environment.max_steps + 1000
+    episodes = concurrent_episodes(config.rollout, config.evaluation.games)
+    return batches * episodes * config.environment.max_steps + 1000

@@ -33,7 +33,7 @@ import torch
 from tensordict import TensorDict
 from torch.optim.lr_scheduler import LambdaLR
 
-from hgpo.config import Config
+from hgpo.config import TrainingSettings
 from hgpo.integrations.verl import verl_api
 from hgpo.policies.weights import restore_rotary, save_adapter
 from hgpo.training.losses import sampler_mismatch, token_weights, weighted_mean
@@ -73,10 +73,9 @@ def corrected(
 # ---- weights of tokens ---------------------------------------------------------------------------------------------
 
 
-def aggregation_facts(recipe: Config) -> dict[str, Any]:
+def aggregation_facts(training: TrainingSettings, max_response_tokens: int) -> dict[str, Any]:
     """What the ranks need to know about the loss of an update of the policy; travels with its batch."""
-    training = recipe.training
-    values = (training.loss_aggregation, training.loss_micro_batch_rows, recipe.policy.max_response_tokens)
+    values = (training.loss_aggregation, training.loss_micro_batch_rows, max_response_tokens)
     return dict(zip(_AGGREGATION, values, strict=True))
 
 

@@ -161,29 +161,29 @@ def cost_findings(config: Config) -> list[Finding]:
         model = summarise_model(config.policy)
     except (OSError, ValueError):
         return []
-    disk, free = estimate_disk(model, config), shutil.disk_usage(_existing(config.run_directory)).free
+    training, rollout = config.training, config.rollout
+    steps = training.updates * rollout.tasks_per_update * rollout.group_size * config.environment.max_steps
+    disk = estimate_disk(model, training.keep_checkpoints, config.policy.lora.rank)
+    free = shutil.disk_usage(_existing(config.run_directory)).free
     remedy = "lower training.keep_checkpoints, or choose another run.directory" if disk > free else ""
-    hours = f"about {estimate_gpu_hours(model, config):.0f}, without evaluations: {_HOURS_FROM}"
+    hours = f"about {estimate_gpu_hours(model, steps):.0f}, without evaluations: {_HOURS_FROM}"
     held = f"about {disk / 10**9:.0f} GB of checkpoints; {free / 10**9:.0f} GB free"
     return [Finding("GPU hours (estimate)", hours), Finding("disk (estimate)", held, remedy)]
 
 
-def estimate_gpu_hours(model: ModelSummary, config: Config) -> float:
-    """Hours times GPUs of all updates: the published seconds, in proportion to parameters and steps."""
-    rollout = config.rollout
-    steps = rollout.tasks_per_update * rollout.group_size * config.environment.max_steps
+def estimate_gpu_hours(model: ModelSummary, steps: int) -> float:
+    """Hours times GPUs of updates with `steps` steps in all: the published time, scaled by parameters and steps."""
     published = _PUBLISHED_SECONDS * _PUBLISHED_GPUS / _PUBLISHED_PARAMETERS / _PUBLISHED_STEPS
-    return published * model.parameters * steps * config.training.updates / 3600
+    return published * model.parameters * steps / 3600
 
 
-def estimate_disk(model: ModelSummary, config: Config) -> int:
-    """Bytes of the checkpoints, one in the making included: weights, two moments, and the weights for transformers.
+def estimate_disk(model: ModelSummary, keep_checkpoints: int, lora_rank: int) -> int:
+    """Bytes of the kept checkpoints and of one in the making: weights, two moments, and the weights for transformers.
 
-    With LoRA, those of the adapter alone.
+    With LoRA (`lora_rank` above 0), those of the adapter alone.
     """
-    rank = config.policy.lora.rank
-    trained = model.adapter_parameters(rank) if rank else model.parameters
-    return (config.training.keep_checkpoints + 1) * 16 * trained
+    trained = model.adapter_parameters(lora_rank) if lora_rank else model.parameters
+    return (keep_checkpoints + 1) * 16 * trained
 
 
 def _existing(path: Path) -> Path:

@@ -32,11 +32,12 @@ from hgpo.integrations.verl.config import (
     mapped_settings,
     on_cpu,
     reject_owned,
+    stored_rows,
     suggested_settings,
     vllm_environment,
     vllm_on_cpu,
 )
-from hgpo.integrations.verl.mode import check_mode, mode_settings, suggested_for_mode
+from hgpo.integrations.verl.mode import batches_ahead, check_mode, mode_settings, suggested_for_mode
 from hgpo.integrations.verl.preflight import (
     RayNeeds,
     check_cluster,
@@ -276,8 +277,10 @@ def compose(config: Config, *, run_directory: Path | None = None) -> Any:
     planned = config.warm_start.enabled and not run.start.exists()  # a new run is checked before its warm start
     policies = RunPolicies(run, config.policy, config.warm_start.enabled, config.run.seed)
     model = str(run.start) if planned else policies.start_source()
-    suggested = suggested_settings(config) | suggested_for_mode(config)
-    mapped = mapped_settings(config, model, run.path) | mode_settings(config)
+    suggested = suggested_settings(config)
+    suggested |= suggested_for_mode(verl, config.policy, stored_rows(config, batches_ahead(verl)))
+    mapped = mapped_settings(config, model, run.path)
+    mapped |= mode_settings(verl, config.policy, config.rollout.tasks_per_update)
     overrides = dict(leaves(verl.overrides))
     for name in overrides:
         reject_owned(name, mapped, recomputes_log_probs=config.recomputes_log_probs)

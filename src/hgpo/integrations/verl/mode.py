@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from math import ceil
 
-from hgpo.config import VLLM_ON_CPU, Config, ConfigError
+from hgpo.config import VLLM_ON_CPU, ConfigError
 from hgpo.config.settings import PolicySettings, TrainingSettings, VerlSettings
-from hgpo.integrations.verl.config import CORRECTION, STORED_ROWS, Mapped, Settings, leaves, on_cpu, stored_rows
+from hgpo.integrations.verl.config import CORRECTION, STORED_ROWS, Mapped, Settings, leaves, on_cpu
 
 CPU_WEIGHTS = "hgpo_store"
 _CPU_WEIGHTS_MODULE = "hgpo.integrations.verl.cpu_weights"
@@ -82,13 +82,14 @@ def _check_separate(policy: PolicySettings, verl: VerlSettings) -> None:
         )
 
 
-def mode_settings(config: Config) -> dict[str, Mapped]:
-    """verl's settings that follow from `verl.mode`, as `hgpo.integrations.verl.config.mapped_settings`."""
-    verl = config.verl
+def mode_settings(verl: VerlSettings, policy: PolicySettings, tasks: int) -> dict[str, Mapped]:
+    """verl's settings that follow from `verl.mode`, as `hgpo.integrations.verl.config.mapped_settings`.
+
+    `tasks` is `rollout.tasks_per_update`.
+    """
     found = {"trainer.v1.trainer_mode": Mapped(trainer_name(verl.mode), "verl.mode")}
     if verl.mode != _SEPARATE:
         return found
-    tasks = config.rollout.tasks_per_update
     found |= {
         "trainer.v1.separate_async.parameter_sync_step": Mapped(1),
         "actor_rollout_ref.actor.ppo_mini_batch_size": Mapped(tasks, "training.mini_batch_size"),
@@ -96,18 +97,17 @@ def mode_settings(config: Config) -> dict[str, Mapped]:
         f"{_ROLLOUT}.nnodes": Mapped(1, "verl.rollout_gpus"),
         f"{_ROLLOUT}.n_gpus_per_node": Mapped(verl.rollout_gpus, "verl.rollout_gpus"),
     }
-    if on_cpu(config.policy):
+    if on_cpu(policy):
         found[f"{_ENGINE}.backend"] = Mapped(CPU_WEIGHTS, "policy.device")
         found[f"{_ENGINE}.custom_backend_module"] = Mapped(_CPU_WEIGHTS_MODULE, "policy.device")
     return found
 
 
-def suggested_for_mode(config: Config) -> Settings:
-    """verl's settings that a recipe may override."""
+def suggested_for_mode(verl: VerlSettings, policy: PolicySettings, rows: int) -> Settings:
+    """verl's settings that a recipe may override; `rows` are those that its queue stores."""
     found: Settings = {}
-    policy, verl = config.policy, config.verl
     if is_asynchronous(verl):
-        found[STORED_ROWS] = stored_rows(config, batches_ahead(verl))
+        found[STORED_ROWS] = rows
         found["trainer.v1.sampler.max_off_policy_strategy"] = "wait"  # verl's own drops tasks
     if verl.mode == _SEPARATE and not on_cpu(policy):
         found[f"{_ENGINE}.backend"] = "nccl"

@@ -226,7 +226,7 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
                 "seed": actor.data_loader_seed + self.global_steps,
                 "dataloader_kwargs": {"shuffle": actor.shuffle},
                 "temperature": self.config.actor_rollout_ref.rollout.temperature,
-                **aggregation_facts(self.recipe),
+                **aggregation_facts(self.recipe.training, self.recipe.policy.max_response_tokens),
             }
         )
         output = verl_api.rename_dict(self.actor_rollout_wg.update_actor(batch)["metrics"], "actor/")

@@ -9,7 +9,7 @@ import pytest
 
 from hgpo.config import Config, ConfigError
 from hgpo.config import loading as checks
-from hgpo.integrations.verl.config import mapped_settings, stored_rows
+from hgpo.integrations.verl.config import Mapped, mapped_settings, stored_rows
 from hgpo.integrations.verl.mode import batches_ahead, check_mode, mode_settings, suggested_for_mode
 
 MODES = ["sync", "colocate_async", "separate_async"]
@@ -25,8 +25,17 @@ def check(settings: Config) -> None:
     check_mode(settings.policy, settings.training, settings.verl)
 
 
+def decided(settings: Config) -> dict[str, Mapped]:
+    return mode_settings(settings.verl, settings.policy, settings.rollout.tasks_per_update)
+
+
 def mapped(settings: Config) -> dict[str, Any]:
-    return {name: one.value for name, one in mode_settings(settings).items()}
+    return {name: one.value for name, one in decided(settings).items()}
+
+
+def suggested(settings: Config) -> dict[str, Any]:
+    rows = stored_rows(settings, batches_ahead(settings.verl))
+    return suggested_for_mode(settings.verl, settings.policy, rows)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -34,14 +43,14 @@ def test_every_setting_of_a_mode_is_decided_by_one_of_the_recipes(mode: str) -> 
     settings = config(mode, policy={"model": "some/model", "device": "cpu"})
     check(settings)
     known = {name for name, _, _ in checks.leaves(settings)}
-    owners = {name: one.owner for name, one in mode_settings(settings).items()}
+    owners = {name: one.owner for name, one in decided(settings).items()}
     assert owners["trainer.v1.trainer_mode"] == "verl.mode"
     assert {owner for owner in owners.values() if owner} <= known
 
 
 def test_separate_gpus_sample_for_whole_updates() -> None:
     settings = config("separate_async", verl={"rollout_gpus": 3}, rollout={"tasks_per_update": 6})
-    found = {**mapped(settings), **suggested_for_mode(settings)}
+    found = {**mapped(settings), **suggested(settings)}
     assert found["actor_rollout_ref.rollout.nnodes"] * found["actor_rollout_ref.rollout.n_gpus_per_node"] == 3
     assert found["actor_rollout_ref.rollout.checkpoint_engine.backend"] == "nccl"
     parts = found["trainer.v1.separate_async.parameter_sync_step"]
@@ -57,7 +66,7 @@ def test_old_policies_are_corrected_with_the_trainers_log_probs_and_tasks_are_no
     assert found["algorithm.rollout_correction.bypass_mode"] is False
     assert found["algorithm.rollout_correction.rollout_is"] == "token"
     assert found["algorithm.rollout_correction.rollout_is_threshold"] == settings.training.importance_cap
-    assert suggested_for_mode(settings)["trainer.v1.sampler.max_off_policy_strategy"] == "wait"
+    assert suggested(settings)["trainer.v1.sampler.max_off_policy_strategy"] == "wait"
 
 
 @pytest.mark.parametrize("mode", MODES[1:])
