@@ -22,6 +22,7 @@ NAMES = {
     "hgpo paper": "HGPO",
     "hgpo verl-agent": "HGPO, verl-agent preset",
     "mixed_effects": "mixed effects",
+    "nested_td": "NestedTD",
 }
 """Estimator -> its name on the page; other estimators are named in upper case."""
 

@@ -12,6 +12,7 @@ import json
 import re
 import runpy
 import sys
+from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,18 @@ CAMPAIGNS = {
     "alfworld-tiny training.updates=30": "ALFWorld, `valid_seen`",
 }
 """Recipe and settings of a campaign, as `campaign_table.Trained.settings` -> title: the tasks of its evaluation."""
+PPO = f"{HOUSEHOLD} training.skip_zero_advantage=false"
+NESTED_TD = "quickstart training.updates=60 training.skip_zero_advantage=false training.learning_rate_schedule=constant"
 CHOSEN_RATES = {
-    f"{HOUSEHOLD} training.skip_zero_advantage=false": "Household games with PPO, chosen learning rates, `valid_unseen`",
+    PPO: "Household games with PPO, chosen learning rates, `valid_unseen`",
     "alfworld-tiny training.updates=30 training.warmup_updates=3 training.skip_zero_advantage=false": (
         "ALFWorld with PPO, chosen learning rates, `valid_seen`"
     ),
+    NESTED_TD: "Household games with NestedTD, chosen learning rates, `valid_unseen`",
 }
 """The same for campaigns that are not in README.md's table: each estimator has the best of some learning rates."""
+TRIALS_OF = {NESTED_TD: PPO}
+"""Campaigns whose learning rates were chosen by the trials of another, which has the same settings."""
 
 SAMPLERS = ("transformers", "vllm")
 
@@ -112,7 +118,7 @@ took different numbers of optimiser steps, because samples with advantage 0 did 
             f"## {title}\n\nRecipe and settings: `{settings}`. n = {tables[settings][0].seeds} training seeds. Success after the warm start: {start:.1f} %. "
             f"Detectable: {campaign_table.detectable(tables[settings]):.1f} points.\n",
             campaign_table.as_markdown(tables[settings]),
-            *([rates_line(settings)] if settings in CHOSEN_RATES else []),
+            *([rates_line(settings, {one.estimator for one in here})] if settings in CHOSEN_RATES else []),
             ranges_line(here),
             f"Differences in held-out success, row minus column, in points:\n\n{pairs_table(settings)}",
         ]
@@ -147,9 +153,10 @@ took different numbers of optimiser steps, because samples with advantage 0 did 
     return "\n".join(parts)
 
 
-def rates_line(settings: str) -> str:
+def rates_line(settings: str, estimators: Set[str]) -> str:
     """A sentence with the tried learning rates, the chosen ones, and the criterion of the choice."""
-    trials = [one for one in campaign_table.rate_trials() if one.settings == settings]
+    settings = TRIALS_OF.get(settings, settings)
+    trials = [one for one in campaign_table.rate_trials() if one.settings == settings and one.estimator in estimators]
     names = sorted({one.estimator for one in trials})
     tried = ", ".join(f"{rate:g}" for rate in sorted({one.rate for one in trials}))
     by_name = {name: campaign_table.chosen_rate(name, settings)[0].rpartition("=")[2] for name in names}
