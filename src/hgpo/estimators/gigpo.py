@@ -21,7 +21,7 @@ class GigpoOptions:
     """Options of GiGPO.
 
     Attributes:
-        mode: "mean_std_norm" divides both terms by their unbiased std + 1e-6, "mean_norm" neither.
+        mode: "mean_std_norm" divides both terms by their unbiased std + 1e-6, "mean_norm" divides by nothing.
         step_advantage_w: weight of the step term, at least 0.
         similarity_threshold: above 0 and at most 1: observations of a task whose texts have at least this similarity
             ratio count as the same, see `similar_observations`. None: only equal observations do.
@@ -54,11 +54,12 @@ def gigpo(batch: StepBatch, gamma: float, options: GigpoOptions) -> Advantages:
         A_episode = (S - mean over the steps of the task) / (std + 1e-6)     (see `episode_level`)
         A_step    = (R - mean of G_0) / (std of G_0 + 1e-6), 0 for a single member
 
-    Both std are unbiased (ddof 1); "mean_norm" leaves them out. With a similarity_threshold, G_0 are the steps of the
-    task whose observations are similar; with a match_threshold below 1, of what matches (`hgpo.estimators.matches`).
+    Both std are unbiased (ddof 1); with mode="mean_norm" nothing is divided. With a similarity_threshold, G_0 are the
+    steps of the task whose observations are similar; with a match_threshold below 1, mean and std are weighted over the
+    steps in similar states (`hgpo.estimators.matches`). With baseline="critic", the critic's value replaces the mean.
 
     Raises:
-        ValueError: a similarity_threshold, or matching by text, and an observation that is not text.
+        ValueError: an observation is not text, and similarity_threshold or match_by="text" compares texts.
     """
     groups = group_steps(seen_as_similar(batch, options.similarity_threshold), history_length=0)
     return_N, norm = discounted_returns(batch, gamma), Normalisation(options.mode)

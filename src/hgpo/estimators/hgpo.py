@@ -53,7 +53,7 @@ class HgpoOptions:
         weight_type: "length", as published, or "pooled": decided by the batch's returns, see `pooled_levels`; it reads
             history_length, mode, early, context, baseline, ddof and epsilon.
         length_weight_alpha: alpha, at least 0; inf uses only level K, with `missing` other than "zero" the longest
-            level that has something to say.
+            level that has other members.
         length_offset: level k has length L = k + length_offset (paper 1, published code 2).
         base_group: add the episode advantage as one more item of length 1.
         missing: weight of a level that is absent or has no other member: "zero" keeps it (and adds 0), "renormalize"
@@ -101,22 +101,22 @@ class HgpoOptions:
         check_choice("baseline", self.baseline, BASELINES)
         check_integer("ddof", self.ddof, lowest=0, highest=1)
         check_number("epsilon", self.epsilon)
+        if self.weight_type == "pooled" and self.baseline == "critic":
+            raise ValueError("weight_type='pooled' weighs group means: leave baseline='critic' out")
         if Matching.of(self).soft and (self.context == "prompt" or self.weight_type == "pooled"):
-            raise ValueError("context='prompt' and weight_type='pooled' have groups of equal steps: leave match_… out")
+            raise ValueError("context='prompt' and weight_type='pooled' need equal steps: set match_threshold = 1")
 
     @classmethod
     def from_preset(cls, preset: str = "paper", **options: Any) -> HgpoOptions:
         """Options of a preset, with `options` given explicitly taking precedence.
 
         Raises:
-            ValueError: an unknown preset or a value out of range.
+            ValueError: an unknown preset, a value out of range, or options that weight_type="pooled" does not read.
         """
         check_choice("preset", preset, tuple(PRESETS))
         unread = [name for name in _LENGTH_WEIGHTS_ONLY if name in options]
         if options.get("weight_type") == "pooled" and unread:
             raise ValueError(f"{', '.join(unread)} has no meaning with weight_type='pooled': leave it out")
-        if options.get("weight_type") == "pooled" and options.get("baseline") == "critic":
-            raise ValueError("weight_type='pooled' weighs group means: leave baseline='critic' out")
         return cls(**{**PRESETS[preset], **options})
 
 
@@ -126,10 +126,11 @@ def hgpo(batch: StepBatch, gamma: float, options: HgpoOptions) -> Advantages:
         A_k = (R - mean(G_k)) / F                     F = std + epsilon, or 1     (`step_level`)
         w_k = (k + 1)^alpha / sum_l (l + 1)^alpha     paper                       (`length_weights`)
 
-    R is the discounted step return minus the step's penalty. Deviations of the published code are preset "verl-agent".
+    R is the discounted step return minus the step's penalty. `length_offset`, `missing` and `base_group` change the
+    weights w_k. Deviations of the published code are preset "verl-agent".
 
     Raises:
-        ValueError: context="prompt" and a prompt that is missing; matching by text, and an observation of other type.
+        ValueError: context="prompt" and a step has no prompt, or match_by="text" and an observation is not text.
     """
     groups = group_steps(batch, options.history_length, options.context, options.early)
     returns = discounted_returns(batch, gamma)

@@ -70,7 +70,7 @@ class _Substrings:
         self._numbers = [_dense(codes)]  # of the substrings of 1, 2, 4, … characters that begin at each position
 
     def longest_block(self, segment: _Segment, longest: int) -> tuple[int, int, int]:
-        """Begin in either text and length of difflib's next block, which has at most `longest` characters.
+        """Begin in each text and length of difflib's next block, which has at most `longest` characters.
 
         The length is found by bisection. Only positions at which a common block of the length so far begins remain.
         """

@@ -3,9 +3,10 @@
 A field is a path such as `order.items[].id`, with the keys of the outermost object, which tell the answers of
 different tools apart. A field is left out of a batch's keys if
 
-1. rollouts do not share its values: at most `SHARED` of the pairs of rollouts of one task that both have the field have
-   a value in common, at any steps, and there are at least `PAIRS` such pairs;
-2. it looks like an id, a time or a counter: no text of `WORDS` words, no fraction that falls during a rollout;
+1. rollouts do not share its values: at most `SHARED` of the pairs of rollouts of one task that both have the field show
+   the same values in some steps, one of each, and there are at least `PAIRS` such pairs;
+2. it looks like an id, a time or a counter: no value is a text of `WORDS` or more words, and its values are not both
+   fractional somewhere and falling in some rollout;
 3. it predicts nothing: between rollouts that have it first at the same step of the same task, the order of its values
    is not related to the sum of rewards (|z| at most `Z` under permutations).
 
@@ -33,7 +34,7 @@ PAIRS, SHARED, WORDS, Z = 50, 0.02, 4, 3.29
 LEFT_OUT = "…"
 """Written in place of a value that is left out."""
 _MOST_FAILURES = 50
-"""Brackets of a text that may begin no JSON; what follows them is text."""
+"""Stop parsing a text after this many brackets that do not begin valid JSON; the rest is kept as text."""
 _BEGIN, _DECODER = re.compile(r"[{\[]"), json.JSONDecoder()
 
 Field = tuple[tuple[str, ...], str]
@@ -72,7 +73,7 @@ def json_key(text: str, left_out: Collection[Field | str] = ()) -> str:
 
     Args:
         text: Any text.
-        left_out: The fields, or paths, which then hold for objects of any keys.
+        left_out: Fields to leave out; a path without keys applies to objects with any keys.
 
     Example: `json_key('Order {"id": 7, "at": 3}', {"id"})` is `'Order {"at": 3, "id": "…"}'`.
     """
@@ -80,7 +81,7 @@ def json_key(text: str, left_out: Collection[Field | str] = ()) -> str:
 
 
 def new_fields(batch: StepBatch) -> list[NewField]:
-    """The fields that are new in every rollout, sorted."""
+    """The fields that meet rule 1, sorted; `kept` states which of them rule 2 or 3 keeps."""
     values_of = [_values(label) if isinstance(label, str) else {} for label in batch.labels["observation"]]
     seen: defaultdict[Field, Seen] = defaultdict(dict)
     for row in batch.order.tolist():
@@ -91,7 +92,7 @@ def new_fields(batch: StepBatch) -> list[NewField]:
 
 
 def _rewritten(text: str, change: Callable[[Field, Any], Any]) -> str:
-    """The text with canonical JSON, in which `change` replaced each text, number, truth and null."""
+    """The text with canonical JSON, in which `change` replaced each text, number, boolean and null."""
 
     def changed(value: Any, keys: tuple[str, ...], path: str) -> Any:
         if isinstance(value, dict):
@@ -147,7 +148,7 @@ def _words(value: Any) -> int:
 
 
 def _relation(seen: Seen, batch: StepBatch, reward_M: np.ndarray) -> float:
-    """How far values and rewards have one order, in standard deviations under permutations."""
+    """Rank association of values and rewards, in standard deviations under permutations."""
     cells = defaultdict(list)
     for trajectory, ((step, values), *_) in seen.items():
         place = [(isinstance(one, str), one if isinstance(one, (int, float)) else 0, str(one)) for one in values]

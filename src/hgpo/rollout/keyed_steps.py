@@ -24,7 +24,8 @@ class Matches:
     Attributes:
         state: the name of the key.
         steps: their number.
-        keyed, observed: steps whose key, or observation, another trajectory of the task has.
+        keyed: number of steps whose key also occurs in another trajectory of the task.
+        observed: the same for the stored observation.
         fields: for "json", the fields that are new in every rollout.
     """
 
@@ -46,7 +47,8 @@ def keyed_steps(batch: StepBatch, state: str) -> tuple[StepBatch, Matches]:
         The steps, and what their keys match.
 
     Raises:
-        ValueError: Unknown name, a key that needs what was not stored, or "tool_call" without tool calls in the steps.
+        ValueError: Unknown name, a key that needs what was not stored, "tool_call" without tool calls in the steps, or
+            an observation or action that is not text.
 
     Example: the keys of two rollouts that got the same answer with its fields in another order are equal.
 
@@ -58,7 +60,8 @@ def keyed_steps(batch: StepBatch, state: str) -> tuple[StepBatch, Matches]:
     """
     if state in INFO_OF and state != TOOL_CALL:
         raise ValueError(
-            f"the state key {state!r} reads {INFO_OF[state]} of the environment's info, which is not stored"
+            f"the state key {state!r} reads {INFO_OF[state]} of the environment's info, which is not stored; use "
+            "'observation', 'json' or 'tool_call', or set rollout.state in the training"
         )
     seen = _texts(batch, "observation")
     next_N = [None] * len(batch) if batch.next_observation is None else [seen[code] for code in batch.next_observation]
@@ -121,7 +124,7 @@ def describe_matches(updates: Sequence[Matches]) -> list[str]:
     steps, keyed, observed = (sum(getattr(one, name) for one in updates) for name in ("steps", "keyed", "observed"))
     lines = [
         f"state key {updates[0].state}: {100 * keyed / steps:.1f} % of the steps share their key with another "
-        f"trajectory of the task, {100 * observed / steps:.1f} % the stored observation"
+        f"trajectory of the task, {100 * observed / steps:.1f} % share the stored observation"
     ]
     found: defaultdict[tuple[Field, str], list[NewField]] = defaultdict(list)
     for one in (one for update in updates for one in update.fields):

@@ -53,12 +53,12 @@ class RolloutRules:
         return self.reward_scale * (float(first_win) if self.reward == "won" else reward)
 
     def check_start(self, task_id: str, info: Mapping[str, Any]) -> None:
-        """`RolloutError` where `state` asks for what the environment does not give."""
+        """Raise `RolloutError` if `info` lacks what the state key needs."""
         needed = INFO_OF.get(self.state)
         if needed and not info.get(needed):
             raise RolloutError(
                 f"task {task_id!r}: the environment gives no {needed.replace('_', ' ')}, which rollout.state = "
-                f"{self.state!r} needs; use 'observation'"
+                f"{self.state!r} needs; set rollout.state = 'observation'"
             )
 
 
@@ -130,7 +130,7 @@ def _fitted(
 def _shortened(
     context: AgentContext, counter: PromptCounter, render: Callable[[AgentContext], Conversation], limit: int
 ) -> Prompt | RolloutError:
-    """The prompt without the fewest pairs; each pair takes tokens, so bisection finds their number."""
+    """The prompt with the fewest pairs removed; each pair takes tokens, so bisection finds their number."""
 
     def tokens(forgotten: int) -> int:
         [count] = counter.count_prompt_tokens([render(context.forget_oldest(forgotten))])

@@ -35,7 +35,7 @@ def test_advantages_by_tool_calls(talks: Path, tmp_path: Path, capsys: pytest.Ca
     output = tmp_path / "steps.jsonl"
     assert main(["advantages", str(talks), "--state", "tool_call", "-o", str(output)]) == 0
     assert capsys.readouterr().out.startswith(
-        "state key tool_call: 83.3 % of the steps share their key with another trajectory of the task, 0.0 % the "
+        "state key tool_call: 83.3 % of the steps share their key with another trajectory of the task, 0.0 % share the "
         "stored observation\n"
     )
     rows = read_rollouts(output)

@@ -104,7 +104,7 @@ def test_commands_that_the_environment_does_not_list_cannot_stand_for_the_state(
             return observation, {key: value for key, value in info.items() if key != "admissible_commands"}
 
     task = Task("silent", "corridor", partial(Silent, goal=2))
-    with pytest.raises(RolloutError, match=r"'silent'.*no admissible commands.*rollout.state.*use 'observation'"):
+    with pytest.raises(RolloutError, match=r"'silent'.*no admissible commands.*set rollout.state = 'observation'"):
         collect([task], ScriptedPolicy(walker), rules(state="observation_and_commands"), rng())
 
 

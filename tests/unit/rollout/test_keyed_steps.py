@@ -85,7 +85,7 @@ def test_an_own_key_of_stored_steps() -> None:
     assert labels(keyed, "next_observation") == ["a door", "well", "taken", "a door", None]
     assert describe_matches([matches]) == [
         f"state key {__name__}:before_the_mark: 40.0 % of the steps share their key with another trajectory of the "
-        "task, 0.0 % the stored observation"
+        "task, 0.0 % share the stored observation"
     ]
 
 
