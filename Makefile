@@ -7,7 +7,7 @@ PLUGINS := plugins/backoffice plugins/sokoban plugins/textcraft
 # One process for each core, four at most: each has to load PyTorch.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist worksteal
 
-.PHONY: quickstart test test-slow torture torture-short torture-verl vulnerabilities lint types imports check bench bench-check verl-smoke verl-nodes verl-test vllm-test openenv-test babyai-test docs clean
+.PHONY: quickstart test test-slow torture torture-short torture-verl vulnerabilities lint types imports check bench bench-check verl-smoke verl-nodes verl-test vllm-test openenv-test babyai-test scienceworld-test docs clean
 
 quickstart: $(INSTALLED)
 	@$(BIN)/hgpo train recipes/quickstart/hgpo.toml --continue
@@ -102,6 +102,17 @@ babyai-test: .venv/.babyai
 
 .venv/.babyai: $(INSTALLED) plugins/babyai/pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e plugins/babyai
+	@touch $@
+
+# ScienceWorld's simulator is a JVM. Where there is no Java, the tests are left out with the reason.
+scienceworld-test:
+	@if "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version >/dev/null 2>&1; then \
+	    $(MAKE) --no-print-directory .venv/.scienceworld && \
+	    $(BIN)/python -m pytest -m "slow or not slow" plugins/scienceworld; \
+	else echo "scienceworld-test: skipped, since there is no Java: apt-get install default-jre-headless, or set JAVA_HOME"; fi
+
+.venv/.scienceworld: $(INSTALLED) plugins/scienceworld/pyproject.toml
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e plugins/scienceworld
 	@touch $@
 
 # The documentation as a site, in an environment of its own: site/index.html opens by a double-click.

@@ -25,7 +25,7 @@ from hgpo.envs.alfworld import generate_games
 
 ROOT = Path(__file__).parents[3]
 PROGRAMS = ("hgpo", "pip", "python", "make", "alfworld-download")
-INSTALLED = ("backoffice", "sokoban", "textcraft")  # by `make`; plugins/babyai is not
+INSTALLED = ("backoffice", "sokoban", "textcraft")  # by `make`; the others are not
 RECIPES = [*ROOT.glob("recipes/*/README.md"), *(ROOT / "plugins" / name / "README.md" for name in INSTALLED)]
 GUIDES = [page for page in sorted(ROOT.glob("docs/*.md")) if page.name not in ("log.md", "quickstart.md")]
 BEGINS = re.compile(rf"    (?:[A-Z_]+=\S+ )?(?:export|{'|'.join(PROGRAMS)}) ")
