@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hgpo.estimators.base import Advantages, Estimator, check_choice, check_number
-from hgpo.estimators.levels import MODES, Normalisation, critic_level, episode_level, step_level
-from hgpo.estimators.neighbours import Matching, level_matches
+from hgpo.estimators.levels import MODES, Matching, Normalisation, critic_level, episode_level, step_level
 from hgpo.estimators.similarity import check_threshold, seen_as_similar
 from hgpo.grouping import GroupedValues, group_steps
 from hgpo.returns import discounted_magnitudes, discounted_returns
@@ -65,7 +64,7 @@ def gigpo(batch: StepBatch, gamma: float, options: GigpoOptions) -> Advantages:
     return_N, norm = discounted_returns(batch, gamma), Normalisation(options.mode)
     compared = GroupedValues(return_N[groups.row_N], discounted_magnitudes(batch, gamma, groups.row_N))
     episode = episode_level(batch, groups, norm)
-    (matches,) = level_matches(batch, groups, Matching.of(options))
+    (matches,) = Matching.of(options).levels(batch, groups)
     step = step_level(0, groups, compared, norm, batch.trajectory, matches=matches)
     if options.baseline == "critic":
         step = critic_level(step, batch, gamma, norm)

@@ -18,13 +18,13 @@ from hgpo.estimators.levels import (
     EPSILON,
     MISSING,
     MODES,
+    Matching,
     Normalisation,
     critic_level,
     episode_level,
     length_weights,
     step_level,
 )
-from hgpo.estimators.neighbours import Matching, level_matches
 from hgpo.estimators.pooled import pooled_levels
 from hgpo.grouping import CONTEXTS, EARLY, GroupedValues, group_steps
 from hgpo.returns import discounted_magnitudes, discounted_returns
@@ -138,7 +138,7 @@ def hgpo(batch: StepBatch, gamma: float, options: HgpoOptions) -> Advantages:
     norm = Normalisation(options.mode, options.baseline, options.ddof, options.epsilon)
     if options.weight_type == "pooled":
         return Advantages.of(returns, pooled_levels(batch, groups, compared, norm))
-    matches = level_matches(batch, groups, Matching.of(options), options.context, options.early)
+    matches = Matching.of(options).levels(batch, groups, options.context, options.early)
     terms = [step_level(k, groups, compared, norm, batch.trajectory, matches=each) for k, each in enumerate(matches)]
     if options.baseline == "critic":
         terms = [critic_level(term, batch, gamma, norm) for term in terms]

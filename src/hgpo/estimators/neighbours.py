@@ -18,21 +18,17 @@ Shapes: N steps in group order, U texts, S states of a block, D dimensions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hgpo.columns import FloatArray, IntArray
-from hgpo.estimators.base import check_choice, check_number
+from hgpo.estimators.levels import Matching
 from hgpo.estimators.matches import Matches, history_matches
 from hgpo.estimators.similarity import texts_of
 from hgpo.grouping import Runs, StepGroups, changes, ranges
 from hgpo.steps import StepBatch
 
-SOURCES = ("text", "embedding")
-KERNELS = ("uniform", "epanechnikov")
 MOST_MATCHES = 64
 BLOCK = 1_024
 _TREES = 4
@@ -45,65 +41,14 @@ Vectors = Callable[[IntArray], FloatArray]
 """States -> their vectors, float64[S, D]."""
 
 
-@dataclass(frozen=True, slots=True)
-class Matching:
-    """Which states match; the options `match_…` of an estimator.
-
-    Attributes:
-        threshold: least similarity, above 0 and at most 1. 1: only equal states match.
-        by: "text" of the observations, or "embedding": the batch's column.
-        kernel: "uniform" or "epanechnikov", see the module.
-        own_trajectory: whether a step is compared with similar (not equal) states of its own trajectory.
-
-    Example: `Matching(0.9).soft` is True.
-    """
-
-    threshold: float = 1.0
-    by: str = "text"
-    kernel: str = "uniform"
-    own_trajectory: bool = True
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for an option out of its range."""
-        if not 0.0 < check_number("match_threshold", self.threshold) <= 1.0:
-            raise ValueError(f"match_threshold must be above 0 and at most 1, got {self.threshold!r}")
-        check_choice("match_by", self.by, SOURCES)
-        check_choice("match_kernel", self.kernel, KERNELS)
-        if not isinstance(self.own_trajectory, (bool, np.bool_)):
-            raise ValueError(f"match_own_trajectory must be True or False, got {self.own_trajectory!r}")
-
-    @classmethod
-    def of(cls, options: Any) -> Matching:
-        """Of an estimator's options."""
-        own = getattr(options, "match_own_trajectory", True)
-        return cls(options.match_threshold, options.match_by, options.match_kernel, own)
-
-    @property
-    def soft(self) -> bool:
-        """Whether states that are not equal may match."""
-        return self.threshold < 1.0
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """The column that it reads, if any."""
-        return ("embedding",) if self.soft and self.by == "embedding" else ()
-
-    @property
-    def level_0(self) -> str:
-        """What the steps of a level-0 group have in common."""
-        return f"similar state (by {self.by}, at least {self.threshold:g})" if self.soft else "same state"
-
-
 def level_matches(
     batch: StepBatch, groups: StepGroups, matching: Matching, context: str = "observation", early: str = "truncate"
-) -> tuple[Matches | None, ...]:
-    """Which groups of each level match; None for each where only equal states do. See `history_matches`.
+) -> tuple[Matches, ...]:
+    """Which groups of each level match, see `history_matches`.
 
     Raises:
         ValueError: matching by text, and an observation that is not text.
     """
-    if not matching.soft:
-        return (None,) * len(groups.starts)
     return history_matches(batch, groups, similar_states(batch, groups, matching), context, early)
 
 

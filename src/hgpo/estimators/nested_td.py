@@ -49,10 +49,9 @@ from hgpo.estimators.base import (
     distinct_per_run,
     to_rows,
 )
-from hgpo.estimators.levels import BATCH_MODES, Normalisation, batch_scaled, step_level
+from hgpo.estimators.levels import BATCH_MODES, Matching, Normalisation, batch_scaled, step_level
 from hgpo.estimators.matches import Matches, places
 from hgpo.estimators.mixed_effects import Partition, action_cells
-from hgpo.estimators.neighbours import Matching, level_matches
 from hgpo.estimators.pooled import Spread, moment_terms
 from hgpo.estimators.transition_graph import won
 from hgpo.grouping import GroupedValues, GroupStatistics, Runs, StepGroups, group_statistics, group_steps
@@ -126,7 +125,7 @@ def nested_td(batch: StepBatch, gamma: float, options: NestedTdOptions) -> Advan
     groups = group_steps(batch, history, "observation_action" if history else "observation")
     runs = [Runs.from_starts(starts_N) for starts_N in groups.starts]
     trajectory_N = batch.trajectory[groups.row_N]
-    matches = level_matches(batch, groups, Matching.of(options), "observation_action" if history else "observation")
+    matches = Matching.of(options).levels(batch, groups, "observation_action" if history else "observation")
     compared = [_Compared(*level, trajectory_N) for level in zip(runs, matches, strict=True)]
     next_N = _next_values(batch, groups, runs, options.bootstrap_truncated)
     correction_N = _action_correction(batch, groups, runs[0], options.action_power)
