@@ -15,7 +15,7 @@ STEPS = 6
 GAMES = {"train_variations": 1, "valid_seen_variations": 1, "valid_unseen_variations": 0}
 
 
-class Recorded(suites.ScienceWorldEnv):  # type: ignore[misc, name-defined]
+class Recorded(suites.ScienceWorldEnv):
     """Keeps the valid commands of the last step; listing them once more would draw random numbers."""
 
     def valid_commands(self) -> list[tuple[str, int, int]]:
@@ -23,7 +23,7 @@ class Recorded(suites.ScienceWorldEnv):  # type: ignore[misc, name-defined]
         return self.valid
 
 
-class Package(scienceworld.ScienceWorldEnv):  # type: ignore[misc, name-defined]
+class Package(scienceworld.ScienceWorldEnv):
     """Gets the valid commands as one text; the list that py4j makes costs a call for each of thousands."""
 
     def get_valid_action_object_combinations(self) -> list[str]:
