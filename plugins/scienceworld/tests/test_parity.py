@@ -69,7 +69,7 @@ def test_sixty_sessions_are_the_same_step_for_step(package: Any) -> None:
     suite = suites.scienceworld_suite(**GAMES)
     tasks = [task for split in suite.splits for task in suite.tasks(split)]
     games = [(task.kind, int(task.id.rsplit("-", 1)[1]), ("", "openDoors")[n % 2]) for n, task in enumerate(tasks)]
-    sessions = [played(package, game, number < 30, rng) for number, game in enumerate(games)]
+    sessions = [played(package, game, number in range(1, 30, 2), rng) for number, game in enumerate(games)]
     assert len(sessions) == 60
     environments = [Recorded(suite._keeper, *game, True) for game in games]
     last = [0.0] * len(games)
