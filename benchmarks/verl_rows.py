@@ -7,7 +7,7 @@ Ray, TransferQueue, verl's agent workers and request client, and this project's 
 trainer run as in a training, on the published ALFWorld recipe with generated games of full size: 16 tasks, 8 episodes
 of each, prompts of about 600 tokens, responses of 30 to 100. The rollout server and the ranks are stand-ins and not
 counted: the server answers at once with generated text; the ranks read and write the columns that real ranks do. The
-first update is not measured. CPU time hardly depends on other work on the machine, but the CPU time of "trainer,
+first update is not measured. Other work on the machine changes CPU time little, but the CPU time of "trainer,
 waiting" and of Ray's own processes grows with the duration of the episodes.
 """
 

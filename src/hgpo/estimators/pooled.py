@@ -5,8 +5,8 @@
     lambda_k = n_k / (n_k + sigma_k^2 / tau_k^2)
     A = R - b_K = sum_k w_k (R - m_k),  w_k = lambda_k prod_{l > k} (1 - lambda_l),  lambda_0 = 1
 
-m_k and n_k are mean and size of the step's level-k group. If the group is small, or the groups of the level hardly
-differ, b_k stays close to b_{k-1}. These are the weights of HGPO (arXiv 2602.22817) with (k + 1)^alpha replaced by
+m_k and n_k are mean and size of the step's level-k group. If the group is small, or the groups of the level differ
+little, b_k stays close to b_{k-1}. These are the weights of HGPO (arXiv 2602.22817) with (k + 1)^alpha replaced by
 estimates from the returns.
 
 Model: R_i = mean of the level-0 group + u_1 + ... + u_K + e, where u_k is the effect of belonging to one level-k group

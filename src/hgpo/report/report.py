@@ -12,7 +12,7 @@ from hgpo.columns import IntArray
 from hgpo.report.analysis import BY_REWARDS, UNKNOWN, UpdateMetrics, analyse
 from hgpo.report.estimator_comparison import ReportEstimator, Training, level_estimator, report_estimators
 from hgpo.report.sampled import SampledSteps, sample_steps
-from hgpo.rollout.keyed_steps import Matches, describe_matches, keyed_steps
+from hgpo.rollout.keyed_steps import KeyMatches, describe_matches, keyed_steps
 from hgpo.storage.discover import NoRolloutsError, StepFile, find_step_files
 from hgpo.storage.reading import count_rows, read_intact
 from hgpo.storage.schema import Notice
@@ -128,7 +128,7 @@ def build_report(
     sampler = TaskSampler(share, np.random.default_rng(0), due=1.0 if share < 1.0 else 0.0)
     metrics: list[UpdateMetrics] = []
     samples: list[SampledSteps] = []
-    matches: list[Matches] = []
+    matches: list[KeyMatches] = []
     for file in files:
         steps, file_notices = read_intact(file, columns)
         found += file_notices

@@ -10,8 +10,9 @@ different tools apart. A field is left out of a batch's keys if
 3. it predicts nothing: between rollouts that have it first at the same step of the same task, the order of its values
    is not related to the sum of rewards (|z| at most `Z` under permutations).
 
-By 1, two rollouts in one state have different keys, so the field prevents comparisons and its removal ends hardly any.
-2 and 3 keep what may be the state in spite of that. Nothing is random, and the order of the rows does not matter.
+By rule 1, the field gives two rollouts in one state different keys. It prevents comparisons; removing it ends almost
+none. Rules 2 and 3 keep a field that may nevertheless be part of the state. Nothing is random, and the order of the
+rows does not matter.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ class NewField:
     Attributes:
         field: its keys and path.
         steps, values: steps that have it, and its different values.
-        pairs, shared: pairs of rollouts of one task that have it, and those of them with a value in common.
-        kept: why it is part of the key all the same; "" if it is left out.
+        pairs: pairs of rollouts of one task that both have it.
+        shared: those of them that show the same values in some step of each.
+        kept: why it stays part of the key; "" if it is left out.
     """
 
     field: Field

@@ -18,7 +18,7 @@ from hgpo.steps import StepBatch
 
 
 @dataclass(frozen=True, slots=True)
-class Matches:
+class KeyMatches:
     """What a state key matched in a batch.
 
     Attributes:
@@ -36,7 +36,7 @@ class Matches:
     fields: Sequence[NewField] = ()
 
 
-def keyed_steps(batch: StepBatch, state: str) -> tuple[StepBatch, Matches]:
+def keyed_steps(batch: StepBatch, state: str) -> tuple[StepBatch, KeyMatches]:
     """The steps with the keys of their states in place of observations, `next_observation` included.
 
     Args:
@@ -97,7 +97,7 @@ def _texts(batch: StepBatch, column: str) -> list[Any]:
 
 def _with_keys(
     batch: StepBatch, state: str, key_N: list[Any], next_N: list[Any], fields: Sequence[NewField]
-) -> tuple[StepBatch, Matches]:
+) -> tuple[StepBatch, KeyMatches]:
     has_next = batch.next_observation is not None
     code, labels = intern("observation", key_N + next_N if has_next else key_N, allow_none=True)
     code.flags.writeable = False
@@ -107,7 +107,7 @@ def _with_keys(
         next_observation=code[len(batch) :] if has_next else None,
         labels=MappingProxyType({**batch.labels, "observation": labels}),
     )
-    return keyed, Matches(state, len(batch), _matched(keyed), _matched(batch), fields)
+    return keyed, KeyMatches(state, len(batch), _matched(keyed), _matched(batch), fields)
 
 
 def _matched(batch: StepBatch) -> int:
@@ -117,7 +117,7 @@ def _matched(batch: StepBatch) -> int:
     return int(np.isin(state_N, states[trajectories > 1]).sum())
 
 
-def describe_matches(updates: Sequence[Matches]) -> list[str]:
+def describe_matches(updates: Sequence[KeyMatches]) -> list[str]:
     """Lines: what a key matched in some updates, and the fields that are new in every rollout."""
     if not updates:
         return []
@@ -134,6 +134,6 @@ def describe_matches(updates: Sequence[Matches]) -> list[str]:
         of = f" ({len(alike)} of {len(updates)} updates)" if len(updates) > 1 else ""
         counts = [sum(getattr(one, name) for one in alike) for name in ("values", "steps", "shared", "pairs")]
         lines.append(
-            "{}{}: {:,} values in {:,} steps; {} of {:,} pairs of rollouts share one".format(what, of, *counts)
+            "{}{}: {:,} values in {:,} steps; {} of {:,} pairs of rollouts share values".format(what, of, *counts)
         )
     return lines

@@ -39,8 +39,8 @@ class Visit:
     Attributes:
         observation: what the environment returned.
         action: what the agent did before; None in the first state.
-        info: what the environment said beside the observation; empty for stored steps, and on verl only `task`,
-            `admissible_commands`, `won`, `score` and `tools`.
+        info: what the environment returned in addition to the observation; empty for stored steps. On verl it has only
+            `task`, `admissible_commands`, `won`, `score` and `tools`.
     """
 
     observation: str
@@ -94,7 +94,7 @@ def simulator(visit: Visit) -> str:
 
 
 class LastCall:
-    """Name and arguments of the last tool call of an episode, whatever was said since; `NO_CALL` before the first."""
+    """Name and arguments of an episode's last tool call, also after later messages; `NO_CALL` before the first call."""
 
     def __init__(self) -> None:
         """Start without a call."""
@@ -140,7 +140,7 @@ STATE_KEYS: Registry[Callable[..., Any]] = Registry(
         JSON: f"{__name__}:observation",
         TOOL_CALL: f"{__name__}:LastCall",
     },
-    check=lambda part: None if callable(part) else "is not a function of a state",
+    check=lambda part: None if callable(part) else "cannot be called",
 )
 """State keys by name; see `hgpo.plugins`."""
 

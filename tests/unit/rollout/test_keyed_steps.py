@@ -112,14 +112,14 @@ def test_json_leaves_out_ids_before_and_after_a_step() -> None:
     assert set(labels(keyed, "next_observation")) == {'{"id": "…", "room": 1}', None}
     assert (matches.keyed, matches.observed) == (60, 0)
     assert describe_matches([matches])[1:] == [
-        "left out id of {id, room}: 60 values in 60 steps; 0 of 60 pairs of rollouts share one"
+        "left out id of {id, room}: 60 values in 60 steps; 0 of 60 pairs of rollouts share values"
     ]
 
 
 def test_updates_are_added_up() -> None:
     matches = [keyed_steps(batch, "json")[1] for batch in requests(3)]
     assert describe_matches(matches)[1:] == [
-        "left out id of {id, room} (3 of 3 updates): 180 values in 180 steps; 0 of 180 pairs of rollouts share one"
+        "left out id of {id, room} (3 of 3 updates): 180 values in 180 steps; 0 of 180 pairs of rollouts share values"
     ]
     assert describe_matches([]) == []
 
@@ -138,5 +138,5 @@ def test_a_field_that_is_kept_says_why() -> None:
     assert len(set(keyed.labels["observation"])) == len(batch)
     assert describe_matches([matches])[1:] == [
         "kept text of {a, b, c, …}, which has texts of 4 or more words: 60 values in 60 steps; 0 of 60 pairs of "
-        "rollouts share one"
+        "rollouts share values"
     ]

@@ -157,5 +157,5 @@ def test_a_key_that_is_no_text_is_refused() -> None:
 
 
 def test_what_cannot_be_called_is_no_state_key() -> None:
-    with pytest.raises(ValueError, match="'__name__' is not a function of a state"):
+    with pytest.raises(ValueError, match="'__name__' cannot be called"):
         make_key(f"{__name__}:__name__")

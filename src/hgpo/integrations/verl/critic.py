@@ -9,7 +9,7 @@ a row that is not trained on.
 
     value of a token = score(last hidden state), normalised (`hgpo.training.value_model.ReturnScale`)
 
-verl 0.9.1 itself requires FlashAttention whatever the settings, initialises the head at random, and supports LoRA only
+verl 0.9.1 itself requires FlashAttention with any settings, initialises the head at random, and supports LoRA only
 for causal language models. Here it is zero at the start, trained beside adapters, and rescaled with its targets. Every
 process of a run loads this module.
 

@@ -12,7 +12,6 @@ and waits forever, without a message, for what no node can give.
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -27,7 +26,6 @@ from hgpo.integrations.verl.estimates import Finding, VerlConfig, host_memory_fi
 from hgpo.integrations.verl.verl_api import SUPPORTED, TESTED, differences
 from hgpo.runs.metrics import memory_field
 
-_FITTING = re.compile(r"0\.9\.[1-9]")  # `verl_api.SUPPORTED`
 _INSTALL = "pip install -c constraints-verl-gpu.txt 'hgpo[verl-gpu]' (docs/verl.md, Install)"
 _INSTALL_CUPY = "pip install cupy-cuda13x"
 GPU_PACKAGES = {
@@ -66,14 +64,17 @@ def require_verl() -> str:
     for package in ("verl", "ray", "TransferQueue"):
         if installed_version(package) is None:
             raise ConfigError(f"--engine verl needs {package}, which is not installed: pip install 'hgpo[verl]'")
+    from packaging.requirements import Requirement  # verl's packages bring it
+
     installed = installed_version("verl") or ""
+    supported = Requirement(SUPPORTED).specifier.contains(installed, prereleases=True)
     changed = differences()
-    if _FITTING.match(installed) and not changed:
+    if supported and not changed:
         return installed
     found = f" and has {'; '.join(changed)}" if changed else ""
     raise ConfigError(
         f"--engine verl needs {SUPPORTED}, but verl {installed} is installed{found}: pip install "
-        + (TESTED if _FITTING.match(installed) else f"'{SUPPORTED}'")
+        + (TESTED if supported else f"'{SUPPORTED}'")
     )
 
 
