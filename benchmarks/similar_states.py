@@ -41,6 +41,8 @@ THINGS = (
     "egg",
     "towel",
     "soap",
+    "lamp",
+    "book",
     "cup",
 )
 OPTIONS = {"texts": {"match_threshold": 0.8}, "plane": {"match_threshold": 0.5, "match_by": "embedding"}}
