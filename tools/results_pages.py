@@ -41,11 +41,14 @@ CHOSEN_RATES = {
 """The same for campaigns that are not in README.md's table: each estimator has the best of some learning rates."""
 TRIALS_OF = {NESTED_TD: PPO}
 """Campaigns whose learning rates were chosen by the trials of another, which has the same settings."""
+COMPARED = {settings: title.split(",")[0].split(" with")[0] for settings, title in {**CAMPAIGNS, **CHOSEN_RATES}.items()}
+"""The campaigns of docs/choosing.md."""
 
 SAMPLERS = ("transformers", "vllm")
 
 sys.path[:0] = [str(BENCHMARKS), str(ROOT / "tools")]
 
+from choosing_tables import with_tables
 from field_page import field_page
 from gradients_page import gradients_page
 
@@ -57,7 +60,7 @@ from long_games.contenders import CONTENDERS
 
 
 def pages() -> dict[Path, str]:
-    """Path and text of every page, including README.md."""
+    """Path and text of every page, including README.md and docs/choosing.md."""
     texts = {
         "README.md": index_page(),
         "trained-policies.md": trained_page(),
@@ -69,7 +72,9 @@ def pages() -> dict[Path, str]:
     }
     readme = ROOT / "README.md"
     with_table = README_TABLE.sub(f"<!-- results -->\n{readme_table()}", readme.read_text(encoding="utf-8"))
-    return {readme: with_table, **{RESULTS / name: text for name, text in texts.items()}}
+    choosing = ROOT / "docs" / "choosing.md"
+    chosen = with_tables(choosing.read_text(encoding="utf-8"), BENCHMARKS / "gradients.json", COMPARED)
+    return {readme: with_table, choosing: chosen, **{RESULTS / name: text for name, text in texts.items()}}
 
 
 def index_page() -> str:

@@ -9,13 +9,11 @@ import pytest
 
 from long_games import page
 from long_games.contenders import CONTENDERS, DISCOUNTED_BASELINE, ORACLE_CREDIT
-from long_games.families import FAMILIES
 from long_games.tables import ALL
 
 PAGE = page.STORED.parents[1] / "docs" / "choosing.md"
 STORED = json.loads(page.STORED.read_text(encoding="utf-8"))
 ROWS = {(row["figure"], row["family"], row["estimator"]): row for row in STORED["rows"]}
-SHIPPED = [name for name, contender in CONTENDERS.items() if contender.shipped]
 
 
 def lead(estimator: str, family: str = ALL, figure: str = "kl") -> float:
@@ -27,26 +25,11 @@ def with_limits(estimator: str, family: str = ALL, figure: str = "kl") -> str:
     return f"{row['difference']:+.1f} points ({row['low']:+.1f} to {row['high']:+.1f})"
 
 
-def ahead_of_atd(figure: str = "kl") -> dict[tuple[str, str], float]:
-    """By how much each shipped estimator is ahead of ATD, by (family, estimator)."""
-    return {
-        (family, name): lead(name, family, figure) - lead("atd", family, figure)
-        for family in FAMILIES
-        for name in SHIPPED
-    }
-
-
 def sentences() -> Iterator[str]:
     """Everything with a number that the page says in words."""
-    yield f"ahead of GiGPO by {with_limits('atd')}"
-    yield f"in search by {with_limits('atd', 'search')}, in household by {with_limits('atd', 'household')}"
-    yield f"loses {-lead('graphgpo', 'household'):.0f} points in the family household"
-    yield f"The paper's HGPO {with_limits('hgpo paper')}, the published code's {with_limits('hgpo verl-agent')}"
-    yield f"GRPO {with_limits('grpo')}"
-    yield f"perfect credit {with_limits(ORACLE_CREDIT)}"
+    yield f"the paper's HGPO {with_limits('hgpo paper')}, the published code's {with_limits('hgpo verl-agent')}"
+    yield f"GRPO {with_limits('grpo')}, perfect credit {with_limits(ORACLE_CREDIT)}"
     yield f"the exact value as a baseline {with_limits(DISCOUNTED_BASELINE)}"
-    yield f"With PPO and Adam ATD is ahead by {with_limits('atd', figure='adam')}"
-    yield f"After 40 updates it is ahead by {with_limits('atd', figure='kl end')}"
 
 
 @pytest.mark.parametrize("sentence", list(sentences()))
@@ -61,18 +44,6 @@ def test_the_stored_figures_are_of_reporting_instances() -> None:
     assert {row["estimator"] for row in STORED["rows"]} >= set(CONTENDERS)
     assert {len(curve["success"]) for curve in STORED["curves"]} == {41}
     assert {curve["success"][0] for curve in STORED["curves"]} == {30.0}
-
-
-def test_what_the_page_claims_without_numbers() -> None:
-    assert all(ROWS["kl", family, "atd"]["low"] > 0 for family in FAMILIES)
-    assert max(ahead_of_atd().values()) < 1.5
-    assert all(ROWS["kl", name, "graphgpo"]["low"] > 0 for name in ("traps", "policy only", "loops"))
-    assert max(SHIPPED, key=lead) == "atd"
-    worst = [name for name in SHIPPED if lead(name) < lead("hgpo paper") and name != "graphgpo"]
-    assert set(worst) == {"grpo", "rloo"}
-    within_chance = {family for family in FAMILIES if ROWS["adam", family, "atd"]["low"] <= 0}
-    assert within_chance == {"traps", "search", "policy only"}
-    assert (PAGE.parent / "images" / "multistep.png").stat().st_size < 150_000
 
 
 def test_what_the_page_takes_from_the_chains() -> None:

@@ -1,0 +1,74 @@
+"""The tables of docs/choosing.md: gradients and trained policies, from benchmarks/gradients.json and campaign.json."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import campaign_table
+
+GRADIENTS = re.compile(r"<!-- gradients -->\n(?:\|.*\n)*")
+TRAINING = re.compile(r"<!-- training -->\n(?:\|.*\n)*")
+POOLS = ("report-start", "report-100", "report-200")
+KEYS = {"observation": "text", "published_g2po": "G2PO's key"}
+COMPARED = {
+    "nested_td": "`nested_td`",
+    "g2po": "`g2po`",
+    "graphgpo": "`graphgpo`",
+    "hgpo paper, no std": '`hgpo`, `mode="mean_norm"`',
+    "hgpo paper": "`hgpo`",
+    "gigpo": "`gigpo`",
+    "mixed_effects": "`mixed_effects`",
+    "grpo": "`grpo`",
+}
+"""Name in benchmarks/gradients.json -> as the page writes it."""
+ROLLOUTS = 8
+TRAINED = {
+    "grpo": "GRPO",
+    "gigpo": "GiGPO",
+    "hgpo paper": "HGPO",
+    "g2po": "G2PO",
+    "nested_td": "NestedTD",
+    "ppo": "PPO",
+}
+"""Row of a campaign -> heading."""
+
+
+def with_tables(page: str, gradients: Path, titles: Mapping[str, str]) -> str:
+    """The page with its tables replaced.
+
+    Args:
+        page: docs/choosing.md.
+        gradients: benchmarks/gradients.json.
+        titles: recipe and settings of a campaign -> its row's title.
+    """
+    page = GRADIENTS.sub(f"<!-- gradients -->\n{gradient_table(gradients)}", page)
+    return TRAINING.sub(f"<!-- training -->\n{training_table(titles)}", page)
+
+
+def gradient_table(path: Path) -> str:
+    """Cosines with the true gradient of the same tasks: a row per estimator, a column per state key."""
+    found = {
+        (row["pool"], row["estimator"], row["key"]): row["figures"]["same tasks"][""][0]
+        for row in json.loads(path.read_text(encoding="utf-8"))
+        if row["rollouts"] == ROLLOUTS
+    }
+    lines = [f"| estimator | {' | '.join(KEYS.values())} |", "|---" * (len(KEYS) + 1) + "|"]
+    for name, shown in COMPARED.items():
+        cells = [" ".join(f"{found[pool, name, key]:.2f}".lstrip("0") for pool in POOLS) for key in KEYS]
+        lines.append(f"| {shown} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def training_table(titles: Mapping[str, str]) -> str:
+    """Held-out success in %: a row per campaign, a column per estimator."""
+    tables = campaign_table.tables()
+    lines = [f"| tasks | seeds (detect) | {' | '.join(TRAINED.values())} |", "|---" * (len(TRAINED) + 2) + "|"]
+    for settings, title in titles.items():
+        rows = tables[settings]
+        found = {row.estimator: f"{row.after:.1f}" for row in rows}
+        seeds = f"{rows[0].seeds} (≥{campaign_table.detectable(rows):.1f})"
+        lines.append(f"| {title} | {seeds} | {' | '.join(found.get(name, '–') for name in TRAINED)} |")
+    return "\n".join(lines) + "\n"
