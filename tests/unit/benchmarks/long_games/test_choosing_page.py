@@ -28,7 +28,7 @@ def with_limits(estimator: str, family: str = ALL, figure: str = "kl") -> str:
 def sentences() -> Iterator[str]:
     """Everything with a number that the page says in words."""
     yield f"the paper's HGPO {with_limits('hgpo paper')}, the published code's {with_limits('hgpo verl-agent')}"
-    yield f"GRPO {with_limits('grpo')}, perfect credit {with_limits(ORACLE_CREDIT)}"
+    yield f"Perfect credit has {with_limits(ORACLE_CREDIT)}"
     yield f"the exact value as a baseline {with_limits(DISCOUNTED_BASELINE)}"
 
 
