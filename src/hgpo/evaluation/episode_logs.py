@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.evaluation.eval_history import evaluation_names, update_of
-from hgpo.evaluation.result_files import StoredEvaluation, read_evaluation, run_evaluation
+from hgpo.evaluation.result_files import StoredEvaluation, read_evaluation
 from hgpo.runs.folder import RunDirectory, lost_evaluations, open_run_directory
 from hgpo.storage.discover import NoRolloutsError, StepFile, find_step_files, number_files
 from hgpo.storage.schema import Problems, converted, identifier, number, place_of, suffix_of, text_or_json, truth, whole
@@ -152,7 +152,7 @@ def _logs_of_run(path: Path) -> list[EpisodeLog]:
         )
     found: dict[tuple[Any, ...], StoredEvaluation] = {}
     for name in evaluation_names(run):
-        stored = run_evaluation(run, name)
+        stored = read_evaluation(run.evaluation(name))
         figures, stated = stored.evaluation, _UPDATE_IN_NAME.search(name)
         update = int(stated[1]) if stated else update_of(name, config.training.updates)
         found.setdefault((figures.split, figures.temperature, figures.seeds, update), stored)  # `hgpo eval` may repeat

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,9 @@ class Evaluator:
             split=self.split,
             seeds=self.seeds,
             temperature=self.rules.temperature,
+        )
+        stored = replace(
+            stored,
             model=model,
             agent=self.conditions.agent,
             environment=self.conditions.environment,

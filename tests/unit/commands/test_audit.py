@@ -24,7 +24,7 @@ from audited import (
 )
 from compared import write_run
 from hgpo.cli.main import main
-from hgpo.evaluation.manifests import Catalogue
+from hgpo.evaluation.manifests import Catalogue, write_manifest
 from hgpo.evaluation.result_files import Failure, StoredEvaluation, write_evaluation
 from hgpo.evaluation.statistics import rate
 from panels import panel
@@ -72,8 +72,7 @@ def violations(run: Run, *words: Any) -> dict[str, list[str]]:
 def test_clean_logs_pass(shape: str, seed: int, tmp_path: Path, run: Run) -> None:
     chance = random.Random(f"{shape} {seed}")
     tasks = task_ids(chance.randint(5, 40))
-    (tmp_path / "set").mkdir()
-    (tmp_path / "set/own.json").write_text(manifest(tasks).model_dump_json())
+    write_manifest(tmp_path / "set/own.json", manifest(tasks))
     log = SHAPES[shape](CleanLogs(tmp_path, chance, tasks))
     given = [] if shape == "run" else ["--tasks", tmp_path / "set/own.json"]  # the run has two evaluation sets
     status, shown = run(log, *given, "--json")
@@ -169,7 +168,7 @@ def test_unknown_tasks(tmp_path: Path, run: Run, expected: Path) -> None:
 def test_another_game_under_one_id(tmp_path: Path, run: Run) -> None:
     rows = [{**row, "game_sha256": digest(row["task_id"])} for row in episode_rows(TASKS, random.Random(1))]
     known = tmp_path / "manifest.json"
-    known.write_text(manifest(TASKS).model_dump_json())
+    write_manifest(known, manifest(TASKS))
     log = write_lines(tmp_path / "log.jsonl", rows)
     assert violations(run, log, "--tasks", known) == {}
     rows[4]["game_sha256"] = digest("another")
@@ -186,7 +185,7 @@ def test_another_catalogue(tmp_path: Path, run: Run) -> None:
     assert violations(run, log) == {"mixed": [TASKS[5]]}
     known = tmp_path / "manifest.json"
     whole = Catalogue(name="items_shuffle", products=1181436, digest=digest("shop"))
-    known.write_text(manifest(TASKS, whole).model_dump_json())
+    write_manifest(known, manifest(TASKS, whole))
     assert violations(run, log, "--tasks", known) == {"mixed": TASKS[:5]}
 
 
@@ -208,7 +207,7 @@ def dump(path: Path, tasks: Sequence[str], step: int) -> Path:
 
 def test_dumps_without_ids_are_identified_by_first_observations(tmp_path: Path, run: Run) -> None:
     known = tmp_path / "manifest.json"
-    known.write_text(manifest(TASKS).model_dump_json())
+    write_manifest(known, manifest(TASKS))
     dump(tmp_path / "log", [*TASKS[:4], TASKS[0]], 10)
     found = violations(run, tmp_path / "log", "--tasks", known)
     assert found == {"repeated": [TASKS[0]], "missing": TASKS[4:]}
@@ -222,7 +221,7 @@ def test_tasks_with_one_text_share_their_plays(tmp_path: Path, run: Run) -> None
         for task in alike.tasks
     ]
     known = tmp_path / "manifest.json"
-    known.write_text(alike.model_copy(update={"tasks": tuple(twins)}).model_dump_json())
+    write_manifest(known, alike.model_copy(update={"tasks": tuple(twins)}))
     dump(tmp_path / "log", [TASKS[0], *TASKS[2:], TASKS[0]], 10)
     assert violations(run, tmp_path / "log", "--tasks", known) == {}
     assert "2 episodes may be of other tasks with the same text" in run(tmp_path / "log", "--tasks", known)[1]
@@ -297,7 +296,7 @@ def test_trajectories_have_their_results_in_their_steps(tmp_path: Path, run: Run
 
 def test_positions_are_replaced_by_what_the_first_observation_names(tmp_path: Path, run: Run) -> None:
     known = tmp_path / "manifest.json"
-    known.write_text(manifest(TASKS).model_dump_json())
+    write_manifest(known, manifest(TASKS))
     rows = [{"game_id": 9 - place, "initial_obs": observation_of(task), "won": 1} for place, task in enumerate(TASKS)]
     log = write_lines(tmp_path / "log.jsonl", [*rows, rows[3]])
     assert violations(run, log, "--tasks", known) == {"repeated": [TASKS[3]]}
