@@ -48,17 +48,12 @@ recipes that come with hgpo and with installed environments:
 """
 
 
-def _described() -> str:
-    """The description with the names of all recipes."""
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
     names = textwrap.fill(
         "  ".join(recipe_names()), 118, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
     )
-    return f"{DESCRIPTION}{names}\n"
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the verb."""
-    parser.description = _described()
+    parser.description = f"{DESCRIPTION}{names}\n"
     parser.add_argument("recipe", nargs="?", help="a TOML file with settings, or the name of one of the recipes above")
     parser.add_argument("overrides", nargs="*", metavar="section.name=value", help="settings that replace the recipe's")
     mode = parser.add_mutually_exclusive_group()
@@ -182,16 +177,15 @@ def _model_of(overrides: list[str]) -> str:
 
 
 def _train(config: Config, quiet: bool, started: float) -> int:
+    from hgpo.evaluation.summary import show_summary
+    from hgpo.utils.progress import Reporter
+
     _prepare_libraries()
+    reporter = Reporter(quiet=quiet)
     if config.run.engine == "verl":
         from hgpo.integrations.verl.preflight import require_verl
 
         require_verl()
-    from hgpo.evaluation.summary import show_summary
-    from hgpo.utils.progress import Reporter
-
-    reporter = Reporter(quiet=quiet)
-    if config.run.engine == "verl":
         from hgpo.integrations.verl.launch import train as train_on_verl
 
         run_directory = train_on_verl(config, reporter)

@@ -37,12 +37,12 @@ def test_verl_is_reported_and_not_required(monkeypatch: pytest.MonkeyPatch) -> N
     from hgpo.integrations.verl import preflight
 
     monkeypatch.setattr(preflight, "installed_version", lambda package: None)
-    what, found, remedy = doctor._verl_row()
-    assert what == "verl"
-    assert found in ("missing", doctor._version("verl"))
-    assert "pip install 'hgpo[verl]'" in remedy
+    finding = doctor._verl_finding()
+    assert (finding.what, finding.fatal) == ("verl", True)
+    assert finding.found in ("missing", doctor.installed_version("verl"))
+    assert "pip install 'hgpo[verl]'" in finding.remedy
     monkeypatch.setattr(preflight, "installed_version", lambda package: "0.9.2")
-    assert doctor._verl_row() == ("verl", "0.9.2", "")
+    assert str(doctor._verl_finding()) == "verl: 0.9.2"
 
 
 @pytest.mark.parametrize("error", [ImportError("libcudart.so.12: cannot open"), OSError("[WinError 126] c10.dll")])
@@ -69,7 +69,7 @@ def test_a_missing_package_is_named_with_its_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(doctor, "_version", lambda package: None)
+    monkeypatch.setattr(doctor, "installed_version", lambda package: None)
     assert main(["doctor"]) == 1
     table = shown(capsys)
     assert 'tokenizers │ missing │ needed for train: pip install "hgpo[train]"' in table
@@ -80,7 +80,7 @@ def test_nothing_is_cut_on_a_narrow_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setattr(doctor, "_version", lambda package: None)
+    monkeypatch.setattr(doctor, "installed_version", lambda package: None)
     main(["doctor"])
     out = capsys.readouterr().out
     assert "…" not in out
@@ -95,9 +95,9 @@ def test_it_says_at_once_that_it_is_looking(capsys: pytest.CaptureFixture[str]) 
 
 def test_a_folder_of_games_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path / "gone"))
-    assert doctor._alfworld_data_row()[1] == f"generated only; ALFWORLD_DATA={tmp_path / 'gone'} is no folder"
+    assert doctor._games_finding().found == f"generated only; ALFWORLD_DATA={tmp_path / 'gone'} is no folder"
     monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
-    assert doctor._alfworld_data_row()[1] == str(tmp_path)
+    assert doctor._games_finding().found == str(tmp_path)
 
 
 def test_the_engine_is_looked_at_without_a_recipe(
