@@ -228,5 +228,5 @@ def test_training_without_torch_is_one_line(tmp_path: Path) -> None:
 def test_every_heavy_error_is_where_it_is_looked_for() -> None:
     import importlib
 
-    for module, name in cli.HEAVY_ERRORS:
+    for module, name in (*cli.HEAVY_ERRORS, *cli.SERVER_ERRORS):
         assert issubclass(getattr(importlib.import_module(module), name), Exception)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from hgpo.cli import TRUST_HELP
@@ -194,8 +191,7 @@ def _train(config: Config, quiet: bool, started: float) -> int:
     else:
         from hgpo.assemble import train
 
-        with _says_how_to_go_on(config.run_directory):
-            run_directory = train(config, reporter, started=started)
+        run_directory = train(config, reporter, started=started)
     show_summary(run_directory, reporter)
     return 0
 
@@ -221,26 +217,9 @@ def _resume(path: Path, quiet: bool, started: float, *, trusted: bool) -> int:
         else:
             from hgpo.assemble import resume
 
-            with _says_how_to_go_on(path):
-                resume(path, reporter, started=started)
+            resume(path, reporter, started=started)
     show_summary(run_directory, reporter)
     return 0
-
-
-@contextmanager
-def _says_how_to_go_on(run: Path) -> Iterator[None]:
-    """If a server fails in the block after the run has begun, raise an error with the command that resumes the run."""
-    from hgpo.policies.openai import AnswerFailed, ServerRefused
-
-    try:
-        yield
-    except (AnswerFailed, ServerRefused) as error:
-        if not (run / "config.toml").exists():
-            raise
-        raise type(error)(
-            f"{error}. The run is kept; once the cause is fixed, `hgpo train --resume {shlex.quote(str(run))}` "
-            "continues it"
-        ) from error
 
 
 def _prepare_libraries() -> None:

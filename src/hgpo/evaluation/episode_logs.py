@@ -377,10 +377,6 @@ def _texts(table: _Table, row: Mapping[str, Any]) -> tuple[str, ...]:
         found = (table.value(row, "observation", text_or_json), table.value(row, "goal", text_or_json))
         return tuple(one for one in found if one)
     prompt = str(row.get("input"))
-    observation = _after(prompt, "current observation is: ").partition("Your admissible actions")[0]
-    goal = _after(prompt, "Your task is to: ").partition("\n")[0]
+    observation = prompt.partition("current observation is: ")[2].partition("Your admissible actions")[0]
+    goal = prompt.partition("Your task is to: ")[2].partition("\n")[0]
     return tuple(one.strip() for one in (observation, goal) if one) or (prompt,)
-
-
-def _after(written: str, start: str) -> str:
-    return written.partition(start)[2]
