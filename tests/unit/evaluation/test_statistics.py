@@ -112,15 +112,12 @@ def test_nineteen_of_twenty_intervals_hold_the_gain(games, before, after):
 
 
 @pytest.mark.parametrize(
-    ("freedom", "quantile"), [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (1000, 1.962)]
+    ("freedom", "limit", "power"),
+    [(1, 12.706, 1.3764), (2, 4.303, 1.0607), (3, 3.182, 0.9785), (9, 2.262, 0.8834), (1000, 1.962, 0.8420)],
 )
-def test_students_quantiles_are_those_of_the_tables(freedom, quantile):
-    assert student_quantile(0.975, freedom) == pytest.approx(quantile, abs=0.004)
-
-
-@pytest.mark.parametrize(("freedom", "quantile"), [(1, 1.3764), (2, 1.0607), (3, 0.9785), (9, 0.8834), (1000, 0.8420)])
-def test_the_quantiles_of_the_power_are_those_of_the_tables(freedom, quantile):
-    assert student_quantile(0.8, freedom) == pytest.approx(quantile, abs=0.004)
+def test_students_quantiles_are_those_of_the_tables(freedom, limit, power):
+    assert student_quantile(0.975, freedom) == pytest.approx(limit, abs=0.004)
+    assert student_quantile(0.8, freedom) == pytest.approx(power, abs=0.004)
 
 
 def test_the_detectable_difference_is_found_in_80_of_100_cases():
