@@ -310,7 +310,7 @@ class Recognised:
         return f"{len(self.differs)} tasks differ from the manifest {self.id}: {shown}" if self.differs else ""
 
 
-def recognise(environment: str | None, tasks: Sequence[Task]) -> Recognised:
+def recognise(environment: str, tasks: Sequence[Task]) -> Recognised:
     """The manifest of the package that has at least half of the tasks, and the tasks that differ from it.
 
     Tasks are made only if a manifest has their ids, since making a task may be slow or have side effects. A task that

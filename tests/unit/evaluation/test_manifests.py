@@ -24,7 +24,7 @@ from hgpo.envs.alfworld.tw_pddl.writing import generate_games
 from hgpo.envs.base import Task
 from hgpo.envs.webshop.suite import published_draw
 from hgpo.envs.wrappers import LimitedSuite
-from hgpo.evaluation.evaluator import EvalConditions, Evaluator
+from hgpo.evaluation.evaluator import Evaluator
 from hgpo.evaluation.manifests import (
     FOLDER,
     best_fit,
@@ -322,12 +322,13 @@ def played(tasks: list[Task], environment: str, output: Path) -> Any:
     compact = get_template("compact")
     evaluator = Evaluator(
         tasks,
+        environment,
+        "direct",
         Agent(compact, 2),
         RolloutRules(compact, history_length=2, temperature=0.4),
         split="valid_unseen",
         seeds=(1,),
         reporter=Reporter(quiet=True),
-        conditions=EvalConditions(environment, "direct"),
     )
     policy = ScriptedPolicy(lambda prompt, rng: "search[wool]")
     stored = evaluator.evaluate(policy, output, model="scripted")
