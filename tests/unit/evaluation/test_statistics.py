@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from hgpo.evaluation.statistics import (
-    Evaluation,
     Rate,
     detectable,
     detectable_by,
@@ -16,6 +15,7 @@ from hgpo.evaluation.statistics import (
     wilson_interval,
 )
 from hgpo.rollout.records import EpisodeSummary, StepCounts, TotalUsage
+from panels import panel
 
 USAGE = TotalUsage(prompt_tokens=0, response_tokens=0, requests=0)
 
@@ -74,13 +74,6 @@ def test_gain_is_paired_by_task():
         gain(before, summary([end("heat/0", won=True)]))
 
 
-def panel(outcomes: list[float]) -> Evaluation:
-    won = {str(game): outcome for game, outcome in enumerate(outcomes)}
-    return Evaluation(
-        "held_out", 0.4, (123,), rate(outcomes), 0.0, (float(np.mean(outcomes)),), {}, 1.0, 1.0, None, won
-    )
-
-
 @pytest.mark.parametrize(
     ("before", "after", "low", "high"),
     [
@@ -92,7 +85,7 @@ def panel(outcomes: list[float]) -> Evaluation:
     ],
 )
 def test_the_interval_of_a_gain_never_claims_certainty(before, after, low, high):
-    change = gain(panel(before), panel(after))
+    change = gain(panel({"walk": before}), panel({"walk": after}))
     assert (change.low, change.high) == (pytest.approx(low, abs=1e-4), pytest.approx(high, abs=1e-4))
 
 
@@ -106,7 +99,7 @@ def test_nineteen_of_twenty_intervals_hold_the_gain(games, before, after):
     for _ in range(400):
         shared, own = rng.random((2, games))
         second = np.where(rng.random(games) < 0.5, shared, own)
-        change = gain(panel(list(1.0 * (shared < before))), panel(list(1.0 * (second < after))))
+        change = gain(panel({"walk": 1.0 * (shared < before)}), panel({"walk": 1.0 * (second < after)}))
         held += change.low <= after - before <= change.high
     assert held >= 0.93 * 400
 
