@@ -22,13 +22,7 @@ _REQUIRED_KEYS = tuple(field.name for field in fields(Evaluation))
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An episode that was not played to its end.
-
-    Attributes:
-        task: Id of its task.
-        seed: Seed of the evaluation.
-        reason: The error, as text.
-    """
+    """An episode that was not played to its end: id of its task, seed of the evaluation, and the error as text."""
 
     task: str
     seed: Count
@@ -37,12 +31,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class TokenCount:
-    """Number of tokens of a model's requests.
-
-    Attributes:
-        prompt: Tokens that the model read.
-        response: Tokens that the model generated.
-    """
+    """Numbers of tokens that a model read and generated."""
 
     prompt: Count
     response: Count
@@ -55,12 +44,7 @@ class TokenCount:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long a request took, in seconds.
-
-    Attributes:
-        mean: The mean over all requests.
-        p95: The 95th percentile.
-    """
+    """How long a request took, in seconds: mean and 95th percentile over all requests."""
 
     mean: Amount
     p95: Amount
