@@ -33,7 +33,6 @@ from hgpo.utils.files import write_text
 from hgpo.utils.text import did_you_mean
 
 FOLDER = Path(__file__).with_name("manifests")
-MAX_BYTES = 64 * 2**20
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Name = Annotated[str, Field(min_length=1, max_length=1000)]
@@ -154,11 +153,9 @@ def read_manifest(path: Path) -> Manifest:
     """Read a manifest; nothing that it names is imported or opened.
 
     Raises:
-        ValueError: the file is too large, no JSON or no manifest; the message names the place.
+        ValueError: the file is no JSON or no manifest; the message names the place.
         OSError: the file cannot be read.
     """
-    if path.stat().st_size > MAX_BYTES:
-        raise ValueError(f"{path} is no manifest: it has more than {MAX_BYTES:,} bytes")
     file = check_schema(path, read_json(path), _File)
     if any(row[1] >= len(file.goals) for row in file.tasks):
         raise ValueError(f"{path} is damaged: a task names a goal that does not exist")

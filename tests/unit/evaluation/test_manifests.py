@@ -247,13 +247,6 @@ def test_a_damaged_file_is_named_with_the_place(what: str, tmp_path: Path) -> No
     assert str(path) in str(error.value)
 
 
-def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
-    with (tmp_path / "large.json").open("wb") as file:
-        file.truncate(65 * 2**20)
-    with pytest.raises(ValueError, match=r"large\.json is no manifest: it has more than 67,108,864 bytes"):
-        read_manifest(tmp_path / "large.json")
-
-
 def test_a_manifest_from_elsewhere_runs_no_code_and_chooses_no_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
