@@ -44,7 +44,7 @@ from campaign_table import (
     tables,
 )
 from hgpo.config import load_config
-from hgpo.evaluation.result_files import run_evaluation
+from hgpo.evaluation.result_files import read_evaluation
 from hgpo.runs.folder import RunDirectory, read_metrics
 from runs import train
 
@@ -139,7 +139,7 @@ def weights_of(start: Path) -> str:
 
 def success_of(run: RunDirectory) -> tuple[float, float, float]:
     """Success on the held-out tasks before and after, and of all rollouts between, 0-1."""
-    before, after = (run_evaluation(run, name).evaluation.success.mean for name in ("before", "after"))
+    before, after = (read_evaluation(run.evaluation(name)).evaluation.success.mean for name in ("before", "after"))
     during = float(np.mean([row["success"] for row in read_metrics(run)]))
     return round(before, 6), round(after, 6), round(during, 6)
 

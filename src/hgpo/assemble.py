@@ -33,7 +33,7 @@ from hgpo.envs.base import Task, TaskSuite
 from hgpo.envs.registry import make
 from hgpo.envs.wrappers import LimitedSuite
 from hgpo.estimators import ESTIMATORS, Advantages
-from hgpo.evaluation.evaluator import NO_LIMIT, EvalBudget, EvalConditions, Evaluator
+from hgpo.evaluation.evaluator import NO_LIMIT, EvalBudget, Evaluator
 from hgpo.evaluation.summary import write_summary
 from hgpo.policies.base import AsyncPolicy
 from hgpo.rollout.monitor import Advice, RolloutMonitor
@@ -374,6 +374,8 @@ def build_evaluator(
     monitor = build_monitor(policy, config.warm_start, config.agent, reporter)
     return Evaluator(
         evaluation_tasks(suite, settings),
+        config.environment.name,
+        config.agent.name,
         agent,
         agent_rules(config.rollout, agent, settings.temperature),
         split=settings.split,
@@ -381,19 +383,15 @@ def build_evaluator(
         reporter=reporter,
         budget=budget,
         monitor=monitor if monitored else None,
-        conditions=EvalConditions(
-            environment=config.environment.name,
-            agent=config.agent.name,
-            settings={
-                "environment_settings": config.environment.model_dump(mode="json"),
-                "agent_settings": config.agent.model_dump(mode="json"),
-                "revision": policy.revision,
-                "system_prompt": policy.system_prompt,
-                "chat_template_options": policy.chat_template_options,
-                "max_prompt_tokens": policy.max_prompt_tokens,
-                "max_response_tokens": policy.max_response_tokens,
-            },
-        ),
+        settings={
+            "environment_settings": config.environment.model_dump(mode="json"),
+            "agent_settings": config.agent.model_dump(mode="json"),
+            "revision": policy.revision,
+            "system_prompt": policy.system_prompt,
+            "chat_template_options": policy.chat_template_options,
+            "max_prompt_tokens": policy.max_prompt_tokens,
+            "max_response_tokens": policy.max_response_tokens,
+        },
     )
 
 

@@ -104,7 +104,6 @@ def test_settings_that_cannot_be_read_do_not_hide_the_rollouts(run: Path, capsys
     ("words", "message"),
     [
         (["none"], "no such file or folder: none"),
-        (["cut.jsonl", "other.jsonl"], "one path only, got 2; to compare runs, use `hgpo compare`"),
         (["."], "contains no rollouts"),
         (["empty.jsonl"], "empty.jsonl: no rows"),
         (["cut.jsonl"], "cut.jsonl line 1: not JSON"),

@@ -1,6 +1,5 @@
 """The command line as a person meets it: every verb's help, its examples, and one clear line for each mistake."""
 
-import json
 import re
 import shlex
 import subprocess
@@ -129,24 +128,7 @@ def test_help_loads_nothing_heavy():
     assert result.stdout.splitlines()[-1] == "[]"
 
 
-def test_advantages_from_a_file(stored, tmp_path, capsys):
-    output = tmp_path / "out.jsonl"
-    words = ["advantages", str(stored), "--option", "history_length=1", "--option", "mode=mean_norm", "-o", str(output)]
-    assert main(words) == 0
-    assert "6 steps" in capsys.readouterr().out
-    rows = [json.loads(line) for line in output.read_text().splitlines()]
-    assert [row["advantage"] for row in rows if row["step"] == 1] == pytest.approx([-1.0, 0.0, 1.0])
-    assert {"return", "level_0_size", "level_1_weight"} <= rows[0].keys()
-    assert main(words) == 2
-    assert "exists already" in capsys.readouterr().err
-
-
-def test_a_wrong_estimator_option_is_named(stored, capsys):
-    assert main(["advantages", str(stored), "--option", "moode=mean_norm"]) == 2
-    assert "unknown option 'moode'" in capsys.readouterr().err
-
-
-def test_playing_a_game_shows_no_control_characters(monkeypatch, capsys):
+def test_a_person_plays_a_game_to_its_end(monkeypatch, capsys):
     import io
 
     monkeypatch.setattr(sys, "stdin", io.StringIO("?\ngo right\nopen door\n"))

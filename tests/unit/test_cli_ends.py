@@ -9,8 +9,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from safetensors import SafetensorError
 
 from hgpo.cli import doctor, play, train
 from hgpo.cli import main as cli
@@ -84,18 +86,6 @@ def test_training_goes_on_when_the_reader_has_seen_enough(tmp_path: Path) -> Non
     assert (tmp_path / "runs" / "corridor" / "summary.json").exists()
 
 
-def test_a_pipe_that_breaks_elsewhere_is_quiet(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def broken(_: object) -> int:
-        raise BrokenPipeError(32, "Broken pipe")
-
-    monkeypatch.delenv("HGPO_DEBUG", raising=False)
-    monkeypatch.setattr(doctor, "run", broken)
-    assert cli.main(["doctor"]) == 141
-    assert capsys.readouterr().err == ""
-
-
 @pytest.mark.slow
 def test_characters_that_cannot_be_shown_are_replaced(stored: Path) -> None:
     ended = hgpo("advantages", str(stored), env={"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
@@ -104,16 +94,46 @@ def test_characters_that_cannot_be_shown_are_replaced(stored: Path) -> None:
     assert "?" in ended.stdout
 
 
-@pytest.mark.parametrize("stage", ["configure", "run"])
-def test_ctrl_c_is_one_neutral_line(
-    stage: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(_: object) -> int:
-        raise KeyboardInterrupt
+TRAINING_PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "jinja2")
+ENDS: dict[str, tuple[BaseException, int, str]] = {
+    "a pipe breaks": (BrokenPipeError(32, "Broken pipe"), 141, ""),
+    "Ctrl-C": (KeyboardInterrupt(), 130, "\nStopped.\n"),
+    "a damaged checkpoint": (CheckpointError("it is cut short"), 2, "hgpo play: it is cut short\n"),
+    "damaged weights": (SafetensorError("they are cut short"), 2, "hgpo play: they are cut short\n"),
+    "a message that quotes a file": (
+        ValueError("run.toml: \x1b[2J\u202e: unknown setting\nand another"),
+        2,
+        "hgpo play: run.toml: �[2J�: unknown setting\nand another\n",
+    ),
+    **{
+        f"without {package}": (
+            ModuleNotFoundError(f"No module named '{package}.deep'", name=f"{package}.deep"),
+            2,
+            f"hgpo play: {package} is missing or cannot be loaded (No module named '{package}.deep'): pip install "
+            '"hgpo[train]"; see `hgpo doctor`\n',
+        )
+        for package in TRAINING_PACKAGES
+    },
+}
 
-    monkeypatch.setattr(play, stage, interrupted)
-    assert cli.main(["play", "corridor:CorridorSuite"]) == 130
-    assert capsys.readouterr().err == "\nStopped.\n"
+
+@pytest.mark.parametrize("stage", ["configure", "run"])
+@pytest.mark.parametrize("end", ENDS)
+def test_how_an_error_ends_the_command(
+    end: str, stage: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error, status, said = ENDS[end]
+    monkeypatch.delenv("HGPO_DEBUG", raising=False)
+    monkeypatch.setattr(play, stage, Mock(side_effect=error))
+    assert cli.main(["play", "corridor:CorridorSuite"]) == status
+    assert capsys.readouterr().err == (said if stage == "run" else said.replace("hgpo play", "hgpo"))
+
+
+def test_another_missing_module_is_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = ModuleNotFoundError("No module named 'hgpo.gone'", name="hgpo.gone")
+    monkeypatch.setattr(play, "run", Mock(side_effect=error))
+    with pytest.raises(ModuleNotFoundError):
+        cli.main(["play", "corridor:CorridorSuite"])
 
 
 @pytest.mark.parametrize(
@@ -194,21 +214,6 @@ def test_a_forked_worker_ends_at_once_on_sigterm(tmp_path: Path) -> None:
     assert (ended.stdout.strip(), ended.stderr, ended.returncode) == (str(-signal.SIGTERM), "", 0)
 
 
-@pytest.mark.parametrize("package", ["torch", "transformers", "tokenizers", "safetensors", "jinja2"])
-def test_a_missing_training_package_is_named_with_the_remedy(
-    package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def without(_: object) -> int:
-        raise ModuleNotFoundError(f"No module named '{package}.deep'", name=f"{package}.deep")
-
-    monkeypatch.delenv("HGPO_DEBUG", raising=False)
-    monkeypatch.setattr(train, "run", without)
-    assert cli.main(["train", str(RECIPE)]) == 2
-    error = capsys.readouterr().err
-    assert f"hgpo train: {package} is missing or cannot be loaded" in error
-    assert 'pip install "hgpo[train]"' in error
-
-
 @pytest.mark.slow
 def test_training_without_torch_is_one_line(tmp_path: Path) -> None:
     code = "import sys; sys.modules['torch'] = None; from hgpo.cli.main import main; sys.exit(main())"
@@ -220,44 +225,8 @@ def test_training_without_torch_is_one_line(tmp_path: Path) -> None:
     assert ended.stderr.count("\n") == 1
 
 
-def test_another_missing_module_is_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without(_: object) -> int:
-        raise ModuleNotFoundError("No module named 'hgpo.gone'", name="hgpo.gone")
-
-    monkeypatch.setattr(train, "run", without)
-    with pytest.raises(ModuleNotFoundError):
-        cli.main(["train", str(RECIPE)])
-
-
-def test_errors_of_heavy_modules_are_expected_too(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    safetensors = pytest.importorskip("safetensors")
-    monkeypatch.delenv("HGPO_DEBUG", raising=False)
-    for kind in (CheckpointError, safetensors.SafetensorError):
-
-        def damaged(_: object, kind: type[Exception] = kind) -> int:
-            raise kind("model.safetensors is cut short")
-
-        monkeypatch.setattr(train, "run", damaged)
-        assert cli.main(["train", str(RECIPE)]) == 2
-        assert capsys.readouterr().err == "hgpo train: model.safetensors is cut short\n"
-
-
-def test_what_a_message_repeats_of_a_file_cannot_act_on_the_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def damaged(_: object) -> int:
-        raise ValueError("run.toml: \x1b[2J\u202e: unknown setting\nand another")
-
-    monkeypatch.delenv("HGPO_DEBUG", raising=False)
-    monkeypatch.setattr(train, "run", damaged)
-    assert cli.main(["train", str(RECIPE)]) == 2
-    assert capsys.readouterr().err == "hgpo train: run.toml: �[2J�: unknown setting\nand another\n"
-
-
 def test_every_heavy_error_is_where_it_is_looked_for() -> None:
     import importlib
 
-    for module, name in cli.HEAVY_ERRORS:
+    for module, name in (*cli.HEAVY_ERRORS, *cli.SERVER_ERRORS):
         assert issubclass(getattr(importlib.import_module(module), name), Exception)

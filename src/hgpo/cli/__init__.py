@@ -46,13 +46,12 @@ def add_estimator_argument(parser: argparse.ArgumentParser, meaning: str, defaul
     """Add `--estimator`: any name that a recipe may have."""
     from hgpo.estimators import names
 
-    argument = parser.add_argument(
+    parser.add_argument(
         "--estimator",
         default=default,
         metavar="NAME",
         help=f"{meaning}: {', '.join(names())}, or your own as package.module:attribute",
     )
-    argument.completer = lambda **_: names()  # type: ignore[attr-defined]  # read by argcomplete
 
 
 def parse_given(assignments: Sequence[str]) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
     files = find_step_files(arguments.rollouts, arguments.format, columns=columns)
     stored = [read_batch(file, columns) for file in files]
     keyed = [keyed_steps(steps.batch, state) for steps in stored] if state else []
-    matches = [found for _, found in keyed]
+    state_lines = describe_matches([found for _, found in keyed])
     if keyed:
         stored = [replace(s, batch=batch, observed=s.batch) for s, (batch, _) in zip(stored, keyed, strict=True)]
     for note in missing_notes(arguments.rollouts):
@@ -110,13 +110,13 @@ def run(arguments: argparse.Namespace) -> int:
     }
     if arguments.json:
         described = {"estimator": arguments.estimator, "gamma": arguments.gamma, "options": arguments.option}
-        described |= {"state": state, "state_lines": describe_matches(matches)}
+        described |= {"state": state, "state_lines": state_lines}
         batches = [
             {"update": update if files[0].unit else None} | summary.to_dict() for update, summary in summaries.items()
         ]
         sys.stdout.write(json.dumps(described | {"batches": batches}, indent=2) + "\n")
     else:
-        sys.stdout.writelines(f"{line}\n" for line in describe_matches(matches))
+        sys.stdout.writelines(f"{line}\n" for line in state_lines)
         print_summaries(arguments.estimator, summaries, files[0].unit)
     if arguments.output is not None:
         added = [name for name in table.column_names if _ADDED_COLUMNS.fullmatch(name)]
@@ -131,7 +131,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def with_advantages(stored: Sequence[StoredBatch], computed: Sequence[Advantages]) -> pa.Table:
     """The rows of all files with the new columns; rows of several files get a column `update` if they have none."""
-
     from hgpo.storage.tables import join_tables
 
     has_update = len(stored) == 1 or any("update" in steps.table.column_names for steps in stored)
@@ -203,7 +202,7 @@ def print_summaries(estimator: str, summaries: Mapping[int, BatchSummary], unit:
             f"{counted(summary.trajectories, 'trajectory', 'trajectories')}, {counted(summary.tasks, 'task')}\n"
             f"advantage mean {summary.advantage_mean:+.4f}, deviation {summary.advantage_deviation:.4f}, range "
             f"{summary.advantage_min:+.3f} to {summary.advantage_max:+.3f}, exactly 0 for "
-            f"{percent(summary.advantage_zero_share)}"
+            f"{100 * summary.advantage_zero_share:.1f} %"
         )
     terms = [(update, level) for update, summary in summaries.items() for level in summary.terms]
     if not terms:
@@ -229,13 +228,10 @@ def print_summaries(estimator: str, summaries: Mapping[int, BatchSummary], unit:
 def _cell(name: str, figure: float | None) -> str:
     from hgpo.estimators.diagnostics import SHARES
 
-    if name in SHARES or figure is None:
-        return percent(figure)
+    if figure is None:
+        return "–"
+    if name in SHARES:
+        return f"{100 * figure:.1f} %"
     if name == "mean_weight":
         return f"{figure:.3f}"
     return f"{figure:,}" if isinstance(figure, int) else f"{figure:.2f}"
-
-
-def percent(share: float | None) -> str:
-    """`0.4375` as `43.8 %`, None as a dash."""
-    return "–" if share is None else f"{100 * share:.1f} %"

@@ -7,12 +7,18 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
 
-if TYPE_CHECKING:
-    from hgpo.integrations.verl.estimates import Finding
+from hgpo.config import ConfigError, load_config
+from hgpo.integrations.verl.estimates import Finding, cost_findings
+from hgpo.integrations.verl.preflight import (
+    check_here,
+    inspect_machine,
+    installed_version,
+    package_findings,
+    require_verl,
+)
 
 DESCRIPTION = """\
 Check this machine: hgpo, Python, packages, verl, devices, environments, and data. Ends with status 1 if training
@@ -43,8 +49,6 @@ OPTIONAL_PACKAGES = {
     "matplotlib": ("hgpo compare --figure", 'pip install "hgpo[report]"'),
 }
 """Training runs without these."""
-Row: TypeAlias = tuple[str, str, str]
-"""What was looked for, what was found, what to do about it."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -59,15 +63,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
     if arguments.engine is None and arguments.recipe is not None:
         raise ValueError("a recipe is checked only with --engine verl; the built-in trainer checks when it starts")
-    return _examine_engine(arguments) if arguments.engine else _examine_machine()
-
-
-def _examine_engine(arguments: argparse.Namespace) -> int:
-    findings = engine_findings(arguments.recipe, arguments.overrides)
-    _show([(finding.what, finding.found, finding.remedy) for finding in findings])
-    starts = not any(finding.fatal for finding in findings)
-    sys.stdout.write("verl starts here.\n" if starts else "verl does not start here.\n")
-    return int(not starts)
+    findings = engine_findings(arguments.recipe, arguments.overrides) if arguments.engine else machine_findings()
+    _show(findings)
+    works = not any(finding.fatal for finding in findings)
+    what, does = ("verl", "start") if arguments.engine else ("Training", "run")
+    sys.stdout.write(f"{what} {does}s here.\n" if works else f"{what} does not {does} here.\n")
+    return int(not works)
 
 
 def engine_findings(recipe: Path | None, overrides: Sequence[str]) -> list[Finding]:
@@ -76,17 +77,11 @@ def engine_findings(recipe: Path | None, overrides: Sequence[str]) -> list[Findi
     Raises:
         ConfigError: the recipe cannot be read, or verl rejects its settings.
     """
-    from hgpo.config import ConfigError, load_config
     from hgpo.integrations.verl.config import on_cpu
-    from hgpo.integrations.verl.estimates import Finding, cost_findings
-    from hgpo.integrations.verl.preflight import check_here, inspect_machine, package_findings, require_verl
 
     machine = inspect_machine()
     config = None if recipe is None else load_config(recipe, [*overrides, 'run.engine="verl"'])
-    try:
-        found = [Finding("verl", require_verl())]
-    except ConfigError as error:
-        found = [Finding("verl", _version("verl") or "missing", str(error), fatal=True)]
+    found = [_verl_finding()]
     if machine.gpus:
         found.append(Finding("GPUs", ", ".join(f"{size / 2**30:.1f} GiB" for size in machine.gpus)))
     else:
@@ -104,33 +99,39 @@ def engine_findings(recipe: Path | None, overrides: Sequence[str]) -> list[Findi
     return found if config.verl.evaluate_only else found + cost_findings(config)
 
 
-def _examine_machine() -> int:
-    if _version("torch") is not None:
+def machine_findings() -> list[Finding]:
+    """What is installed and registered here; fatal is only what the built-in trainer cannot do without."""
+    from hgpo.agents.prompts import template_names
+    from hgpo.envs.registry import names as environment_names
+    from hgpo.estimators import names as estimator_names
+    from hgpo.policies.backends import BACKENDS
+
+    if installed_version("torch") is not None:
         sys.stderr.write("Checking this machine; loading PyTorch takes a few seconds ...\n")
         sys.stderr.flush()
-    device, torch_loads = _device_row()
-    packages = {package: _version(package) for package in PACKAGES | OPTIONAL_PACKAGES}
-    rows = [
-        ("hgpo", _version("hgpo") or "not installed", ""),
-        ("Python", platform.python_version(), ""),
-        *(
-            (package, packages[package] or "missing", "" if packages[package] else f"needed for {purpose}: {remedy}")
-            for package, (purpose, remedy) in (PACKAGES | OPTIONAL_PACKAGES).items()
-        ),
-        _verl_row(),
-        device,
-        ("CPU cores", str(os.cpu_count()), ""),
-        *_registry_rows(),
-        _alfworld_data_row(),
-        ("WebShop shops", "generated", "for the official catalogue: option data_dir = its folder"),
+    packages = []
+    for package, (purpose, install) in (PACKAGES | OPTIONAL_PACKAGES).items():
+        if found := installed_version(package):
+            packages.append(Finding(package, found))
+        else:
+            packages.append(Finding(package, "missing", f"needed for {purpose}: {install}", fatal=package in PACKAGES))
+    return [
+        Finding("hgpo", installed_version("hgpo") or "not installed"),
+        Finding("Python", platform.python_version()),
+        *packages,
+        replace(_verl_finding(), fatal=False),
+        _device_finding(),
+        Finding("CPU cores", str(os.cpu_count())),
+        Finding("environments", ", ".join(environment_names())),
+        Finding("prompt templates", ", ".join(template_names())),
+        Finding("estimators", ", ".join(estimator_names())),
+        Finding("policy backends", ", ".join(BACKENDS.names())),
+        _games_finding(),
+        Finding("WebShop shops", "generated", "for the official catalogue: option data_dir = its folder"),
     ]
-    _show(rows)
-    trains = torch_loads and all(packages[package] is not None for package in PACKAGES)
-    sys.stdout.write("Training runs here.\n" if trains else "Training does not run here.\n")
-    return int(not trains)
 
 
-def _show(rows: Sequence[Row]) -> None:
+def _show(findings: Sequence[Finding]) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -138,67 +139,43 @@ def _show(rows: Sequence[Row]) -> None:
     table = Table()
     for heading in ("what", "found", "what to do"):
         table.add_column(heading, overflow="fold")  # a command that one would copy is wrapped, never cut
-    for row in rows:
-        table.add_row(*map(escape, row))
+    for finding in findings:
+        table.add_row(*map(escape, (finding.what, finding.found, finding.remedy)))
     Console().print(table)
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _verl_row() -> Row:
+def _verl_finding() -> Finding:
     """Whether `--engine verl` runs; asked without loading verl."""
-    from hgpo.config import ConfigError
-    from hgpo.integrations.verl.preflight import require_verl
-
     try:
-        return ("verl", require_verl(), "")
+        return Finding("verl", require_verl())
     except ConfigError as error:
-        return ("verl", _version("verl") or "missing", str(error))
+        return Finding("verl", installed_version("verl") or "missing", str(error), fatal=True)
 
 
-def _device_row() -> tuple[Row, bool]:
-    """What tensors are computed on, and whether torch loads at all."""
-    if _version("torch") is None:
-        return ("device", "unknown", "install torch first"), False
+def _device_finding() -> Finding:
+    """What tensors are computed on; fatal if torch cannot be loaded."""
+    from hgpo.policies.backends import BACKENDS
+
+    if installed_version("torch") is None:
+        return Finding("device", "unknown", "install torch first", fatal=True)
     try:
         import torch
 
-        found = f"CUDA: {torch.cuda.get_device_name()}" if torch.cuda.is_available() else "CPU"
+        if not torch.cuda.is_available():
+            return Finding("device", "CPU", "tiny policies train on a CPU; use a GPU for an LLM")
+        found = f"CUDA: {torch.cuda.get_device_name()}"
     except Exception as error:  # a broken installation may raise anything
         reason = f"torch is installed but cannot be loaded ({type(error).__name__}: {error})"
-        return ("device", "unknown", f"{reason}: pip install --force-reinstall torch"), False
-    if found == "CPU":
-        return ("device", found, "tiny policies train on a CPU; use a GPU for an LLM"), True
-    from hgpo.policies.backends import BACKENDS
-
+        return Finding("device", "unknown", f"{reason}: pip install --force-reinstall torch", fatal=True)
     missing = BACKENDS.get("vllm").missing()
-    return ("device", found, f"generation is slow without vLLM: {missing}" if missing else ""), True
+    return Finding("device", found, f"generation is slow without vLLM: {missing}" if missing else "")
 
 
-def _registry_rows() -> list[Row]:
-    from hgpo.agents.prompts import template_names
-    from hgpo.envs.registry import names as environment_names
-    from hgpo.estimators import names as estimator_names
-    from hgpo.policies.backends import BACKENDS
-
-    return [
-        ("environments", ", ".join(environment_names()), ""),
-        ("prompt templates", ", ".join(template_names()), ""),
-        ("estimators", ", ".join(estimator_names()), ""),
-        ("policy backends", ", ".join(BACKENDS.names()), ""),
-    ]
-
-
-def _alfworld_data_row() -> Row:
+def _games_finding() -> Finding:
     folder = os.environ.get("ALFWORLD_DATA")
     if folder and os.path.isdir(os.path.expanduser(folder)):
-        return ("ALFWorld games", folder, "")
-    return (
+        return Finding("ALFWorld games", folder)
+    return Finding(
         "ALFWorld games",
         f"generated only; ALFWORLD_DATA={folder} is no folder" if folder else "generated only",
         "for the real games: pip install alfworld, alfworld-download, then export ALFWORLD_DATA=the folder",

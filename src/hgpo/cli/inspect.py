@@ -12,7 +12,6 @@ from hgpo.cli import add_estimator_argument, add_file_arguments, add_option_argu
 if TYPE_CHECKING:
     from hgpo.report.estimator_comparison import Training
     from hgpo.report.report import Report
-    from hgpo.storage.schema import Notice
 
 DESCRIPTION = """\
 Write an HTML report of the groups and advantages of stored steps (one file, works offline), and print a summary. PATH
@@ -37,7 +36,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the verb."""
     parser.description = DESCRIPTION
     parser.add_argument("path", type=Path, metavar="PATH", help="run directory, file, or folder of files")
-    parser.add_argument("others", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="the report (default: report.html in the run directory)"
     )
@@ -61,11 +59,10 @@ def run(arguments: argparse.Namespace) -> int:
     from hgpo.report.rendering import fitting_page
     from hgpo.report.summary import print_report
 
-    if arguments.others:
-        raise ValueError(f"one path only, got {1 + len(arguments.others)}; to compare runs, use `hgpo compare`")
     if arguments.max_steps < 1:
         raise ValueError(f"--max-steps must be at least 1, got {arguments.max_steps}")
-    console = Console(quiet=arguments.quiet, width=None if sys.stdout.isatty() else 100)
+    width = None if sys.stdout.isatty() else 100
+    console = Console(quiet=arguments.quiet, width=width, markup=False, highlight=False)
     path: Path = arguments.path
     output = arguments.output or (path / "report.html" if path.is_dir() else path.with_suffix(".report.html"))
     write_page = arguments.figures is None or arguments.output is not None
@@ -79,18 +76,13 @@ def run(arguments: argparse.Namespace) -> int:
         from hgpo.report.charts import write_charts
 
         written = write_charts(report, arguments.figures)
-        console.print(f"\n{len(written)} figures in {arguments.figures}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"\n{len(written)} figures in {arguments.figures}", soft_wrap=True)
     if write_page:
         from hgpo.utils.files import write_text
 
         page, report = fitting_page(report)
         write_text(output, page)
-        console.print(
-            f"\n{_shown(report)}{output} ({len(page.encode()) / 1e6:.1f} MB)",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        console.print(f"\n{_shown(report)}{output} ({len(page.encode()) / 1e6:.1f} MB)", soft_wrap=True)
     return 0
 
 
@@ -99,6 +91,7 @@ def report_of(arguments: argparse.Namespace) -> Report:
     from hgpo.report.report import build_report
     from hgpo.runs.folder import state_to_apply
     from hgpo.storage.reading import parse_columns
+    from hgpo.storage.schema import Notice
 
     training, notices = training_of(arguments)
     return build_report(
@@ -106,14 +99,14 @@ def report_of(arguments: argparse.Namespace) -> Report:
         training,
         max_steps=arguments.max_steps,
         updates=arguments.update,
-        notices=notices,
+        notices=[Notice(text) for text in notices],
         format=arguments.format,
         columns=parse_columns(arguments.column),
         state=arguments.state or state_to_apply(arguments.path),
     )
 
 
-def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[Notice]]:
+def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[str]]:
     """The training of the steps: from the arguments, else from the run's settings, else None.
 
     Settings or metrics that cannot be read become notices, because the rollouts may still be readable.
@@ -125,7 +118,6 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[No
     from hgpo.returns import check_gamma
     from hgpo.runs.folder import RunDirectoryError, open_run_directory, read_metrics
     from hgpo.runs.metrics import missing_notes
-    from hgpo.storage.schema import Notice
 
     options = parse_given(arguments.option)
     estimator, gamma = arguments.estimator, arguments.gamma
@@ -133,19 +125,17 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[No
         ESTIMATORS.get(estimator)  # before files are read
     metrics: list[dict[str, Any]] = []
     facts: dict[str, Any] | None = None
-    notices: list[Notice] = []
+    notices: list[str] = []
     if (arguments.path / "config.toml").exists():
         try:
             run_directory, config = open_run_directory(arguments.path)
         except (RunDirectoryError, ConfigError, OSError) as error:
-            notices.append(Notice(f"the run's settings cannot be read, so the defaults are assumed: {error}"))
+            notices.append(f"the run's settings cannot be read, so the defaults are assumed: {error}")
         else:
             if estimator is None and ESTIMATORS.loaded(config.advantage.estimator) is None:
                 notices.append(
-                    Notice(
-                        f"the run was trained with {config.advantage.estimator!r}; reading a run does not import it, "
-                        "so the report uses HGPO instead; --estimator with that name imports it"
-                    )
+                    f"the run was trained with {config.advantage.estimator!r}; reading a run does not import it, "
+                    "so the report uses HGPO instead; --estimator with that name imports it"
                 )
             elif estimator in (None, config.advantage.estimator):
                 estimator, options = config.advantage.estimator, {**config.estimator_options, **options}
@@ -153,12 +143,13 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[No
             try:
                 metrics = read_metrics(run_directory)
             except RunDirectoryError as error:
-                notices.append(Notice(f"the run's metrics are left out: {error}"))
+                notices.append(f"the run's metrics are left out: {error}")
             facts, problems = run_facts(run_directory, config)
-            notices += [Notice(problem) for problem in problems]
+            notices += problems
     elif (arguments.path / "rollouts").is_dir():
-        notices.append(Notice(f"{arguments.path / 'config.toml'} is missing, so the defaults are assumed"))
-    notices += [Notice(note) for note in missing_notes(arguments.path)] if arguments.update is None else []
+        notices.append(f"{arguments.path / 'config.toml'} is missing, so the defaults are assumed")
+    if arguments.update is None:
+        notices += missing_notes(arguments.path)
     gamma = check_gamma(0.95 if gamma is None else gamma)
     if estimator is None and not options and facts is None and gamma == 0.95:
         return None, notices

@@ -40,6 +40,8 @@ HEAVY_ERRORS = (
     ("safetensors", "SafetensorError"),
 )
 """More expected errors, by module; modules are not imported for this, because only a loaded one can have raised."""
+SERVER_ERRORS = (("hgpo.policies.openai", "AnswerFailed"), ("hgpo.policies.openai", "ServerRefused"))
+"""After these a training can be resumed, once the server answers."""
 TRAINING_PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "jinja2")
 INTERRUPTED, TERMINATED, BROKEN_PIPE = (128 + number for number in (2, 15, 13))
 """Exit status as in a shell after SIGINT, SIGTERM, SIGPIPE."""
@@ -73,6 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             message = _message_of(error)
             if message is None:
                 raise
+            if _is_one_of(error, SERVER_ERRORS) and (hint := _resume_hint(parsed)):
+                message += f".{hint}"
             # the message may quote a file
             sys.stderr.write(f"hgpo{f' {parsed.verb}' if parsed.verb else ''}: {visible_lines(message)}\n")
             return 2
@@ -136,8 +140,7 @@ def _verb_module(verb: str):  # type: ignore[no-untyped-def]
 
 def _message_of(error: Exception) -> str | None:
     """The message of an expected error; None for a bug in this program."""
-    heavy = [getattr(sys.modules.get(module), name, ()) for module, name in HEAVY_ERRORS]
-    if isinstance(error, EXPECTED_ERRORS) or any(isinstance(error, kind) for kind in heavy):
+    if isinstance(error, EXPECTED_ERRORS) or _is_one_of(error, HEAVY_ERRORS):
         return str(error)
     if isinstance(error, ImportError):
         named = re.findall(r"\w+", f"{error.name} {error}")
@@ -147,15 +150,24 @@ def _message_of(error: Exception) -> str | None:
     return None
 
 
+def _is_one_of(error: Exception, kinds: Sequence[tuple[str, str]]) -> bool:
+    return any(isinstance(error, getattr(sys.modules.get(module), name, ())) for module, name in kinds)
+
+
 def _report_stop(stop: KeyboardInterrupt, parsed: argparse.Namespace) -> int:
     """Report the interruption and, for a training, the command that resumes it."""
     terminated = isinstance(stop, Terminated)
-    run: Path | None = getattr(parsed, "run_directory", None)
-    sys.stderr.write("Stopped." if terminated else "\nStopped.")  # the terminal shows ^C in the current line
-    if run is not None and (run / "config.toml").exists():
-        sys.stderr.write(f" Files are kept; `hgpo train --resume {shlex.quote(str(run))}` continues the run.")
-    sys.stderr.write("\n")
+    start = "" if terminated else "\n"  # the terminal shows ^C in the current line
+    sys.stderr.write(f"{start}Stopped.{_resume_hint(parsed)}\n")
     return TERMINATED if terminated else INTERRUPTED
+
+
+def _resume_hint(parsed: argparse.Namespace) -> str:
+    """The command that resumes the training, after a space; "" if no run has begun."""
+    run: Path | None = getattr(parsed, "run_directory", None)
+    if run is None or not (run / "config.toml").exists():
+        return ""
+    return f" Files are kept; `hgpo train --resume {shlex.quote(str(run))}` continues the run."
 
 
 if __name__ == "__main__":

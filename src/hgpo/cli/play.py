@@ -6,14 +6,11 @@ import argparse
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hgpo.cli import TRUST_HELP, add_option_argument, parse_given
-from hgpo.envs.base import Env, Info
+from hgpo.envs.base import Info
 from hgpo.utils.text import counted, visible_lines
-
-if TYPE_CHECKING:
-    from hgpo.rollout.episode import Episode
 
 DESCRIPTION = """\
 Play one task in the terminal, or watch a policy play it.
@@ -143,38 +140,27 @@ def _game(chosen: int, games: int) -> int:
 
 def _play_in_person(arguments: argparse.Namespace) -> int:
     """The user types the commands."""
-    from hgpo.agents import get_template
     from hgpo.envs.registry import make
     from hgpo.envs.wrappers import LimitedSuite
-    from hgpo.rollout.episode import Episode, EpisodeIds
-    from hgpo.rollout.prompts import RolloutRules
 
     suite = LimitedSuite(make(arguments.what, **parse_given(arguments.option)), sys.maxsize)
     tasks = suite.tasks(arguments.split or suite.splits[0])
-    task = tasks[_game(arguments.game, len(tasks))]
-    environment = task.make()
-    rules = RolloutRules(get_template("compact"), history_length=0, temperature=0.0, reward="environment")
-    episode = Episode(EpisodeIds(task.id, f"{task.id}#person", task.id, task.kind), rules, *environment.reset())
-    return _play(episode, environment)
-
-
-def _play(episode: Episode, environment: Env) -> int:
-    task = episode.context().task
-    if task and task not in episode.observation:
-        _show(f"[task: {task}]")
-    _show(episode.observation)
-    while True:
-        command = _ask()
-        if not command:
-            return 0
+    environment = tasks[_game(arguments.game, len(tasks))].make()
+    observation, info = environment.reset()
+    goal = str(info.get("task", ""))
+    if goal and goal not in observation:
+        _show(f"[task: {goal}]")
+    _show(observation)
+    while command := _ask():
         if command == "?":
-            _show("\n".join(_admissible(episode.info)))
+            _show("\n".join(_admissible(info)))
             continue
-        transition = episode.advance(command, environment.step(command))
-        _show(episode.observation)
-        if episode.ended:
-            _show(f"[{'won' if transition.won else 'over'}; reward {transition.reward:g}]")
-            return 0
+        observation, reward, terminated, truncated, info = environment.step(command)
+        _show(observation)
+        if terminated or truncated:
+            _show(f"[{'won' if info['won'] else 'over'}; reward {reward:g}]")
+            break
+    return 0
 
 
 def _admissible(info: Info) -> list[str]:

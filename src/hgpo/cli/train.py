@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from hgpo.cli import TRUST_HELP
@@ -48,17 +45,12 @@ recipes that come with hgpo and with installed environments:
 """
 
 
-def _described() -> str:
-    """The description with the names of all recipes."""
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
     names = textwrap.fill(
         "  ".join(recipe_names()), 118, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
     )
-    return f"{DESCRIPTION}{names}\n"
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the verb."""
-    parser.description = _described()
+    parser.description = f"{DESCRIPTION}{names}\n"
     parser.add_argument("recipe", nargs="?", help="a TOML file with settings, or the name of one of the recipes above")
     parser.add_argument("overrides", nargs="*", metavar="section.name=value", help="settings that replace the recipe's")
     mode = parser.add_mutually_exclusive_group()
@@ -182,16 +174,15 @@ def _model_of(overrides: list[str]) -> str:
 
 
 def _train(config: Config, quiet: bool, started: float) -> int:
+    from hgpo.evaluation.summary import show_summary
+    from hgpo.utils.progress import Reporter
+
     _prepare_libraries()
+    reporter = Reporter(quiet=quiet)
     if config.run.engine == "verl":
         from hgpo.integrations.verl.preflight import require_verl
 
         require_verl()
-    from hgpo.evaluation.summary import show_summary
-    from hgpo.utils.progress import Reporter
-
-    reporter = Reporter(quiet=quiet)
-    if config.run.engine == "verl":
         from hgpo.integrations.verl.launch import train as train_on_verl
 
         run_directory = train_on_verl(config, reporter)
@@ -200,8 +191,7 @@ def _train(config: Config, quiet: bool, started: float) -> int:
     else:
         from hgpo.assemble import train
 
-        with _says_how_to_go_on(config.run_directory):
-            run_directory = train(config, reporter, started=started)
+        run_directory = train(config, reporter, started=started)
     show_summary(run_directory, reporter)
     return 0
 
@@ -227,26 +217,9 @@ def _resume(path: Path, quiet: bool, started: float, *, trusted: bool) -> int:
         else:
             from hgpo.assemble import resume
 
-            with _says_how_to_go_on(path):
-                resume(path, reporter, started=started)
+            resume(path, reporter, started=started)
     show_summary(run_directory, reporter)
     return 0
-
-
-@contextmanager
-def _says_how_to_go_on(run: Path) -> Iterator[None]:
-    """If a server fails in the block after the run has begun, raise an error with the command that resumes the run."""
-    from hgpo.policies.openai import AnswerFailed, ServerRefused
-
-    try:
-        yield
-    except (AnswerFailed, ServerRefused) as error:
-        if not (run / "config.toml").exists():
-            raise
-        raise type(error)(
-            f"{error}. The run is kept; once the cause is fixed, `hgpo train --resume {shlex.quote(str(run))}` "
-            "continues it"
-        ) from error
 
 
 def _prepare_libraries() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hgpo.evaluation.episode_logs import EpisodeLog, PlayedEpisode
-from hgpo.evaluation.manifests import Manifest, manifests, read_manifest, text_digest
+from hgpo.evaluation.manifests import Manifest, best_fit, manifests, read_manifest, text_digest
 from hgpo.evaluation.statistics import Rate, rate
 from hgpo.storage.schema import converted, identifier
 from hgpo.utils.text import counted, visible
@@ -139,7 +139,8 @@ def audit(log: EpisodeLog, expected: EvaluationSet | None = None, reported: floa
     """
     known = _KnownTasks([*manifests().values(), *([expected.manifest] if expected and expected.manifest else [])])
     candidates = [known.candidates(episode) for episode in log.episodes]
-    expected = expected or _best_fit(candidates)
+    if expected is None and (fit := best_fit(set(candidates), manifests().values())):
+        expected = _set_of(fit)
     played, shared = _assigned(log.episodes, candidates, expected)
     by_pass: defaultdict[int | None, list[PlayedEpisode]] = defaultdict(list)
     for play in played:
@@ -177,19 +178,6 @@ _Found = defaultdict[str, dict[str, str]]
 
 def _set_of(manifest: Manifest) -> EvaluationSet:
     return EvaluationSet(manifest.id, frozenset(task.id for task in manifest.tasks), manifest)
-
-
-def _best_fit(candidates: Sequence[tuple[str, ...]]) -> EvaluationSet | None:
-    """The manifest with most of the tasks that were played; None without such a task.
-
-    Of equal ones the smallest, then the first by name. `hgpo.evaluation.manifests.best_fit` counts ids, so it would
-    prefer a split in which more tasks share one text.
-    """
-    distinct = set(candidates)
-    sets = [_set_of(manifest) for _, manifest in sorted(manifests().items())]
-    hits = [sum(not one.tasks.isdisjoint(found) for found in distinct) for one in sets]
-    fit, best = max(zip(hits, sets, strict=True), key=lambda pair: (pair[0], -len(pair[1].tasks)), default=(0, None))
-    return best if fit else None
 
 
 def _canonical(task: str) -> str:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.evaluation.eval_history import evaluation_names, update_of
-from hgpo.evaluation.result_files import StoredEvaluation, read_evaluation, run_evaluation
+from hgpo.evaluation.result_files import StoredEvaluation, read_evaluation
 from hgpo.runs.folder import RunDirectory, lost_evaluations, open_run_directory
 from hgpo.storage.discover import NoRolloutsError, StepFile, find_step_files, number_files
 from hgpo.storage.schema import Problems, converted, identifier, number, place_of, suffix_of, text_or_json, truth, whole
@@ -152,7 +152,7 @@ def _logs_of_run(path: Path) -> list[EpisodeLog]:
         )
     found: dict[tuple[Any, ...], StoredEvaluation] = {}
     for name in evaluation_names(run):
-        stored = run_evaluation(run, name)
+        stored = read_evaluation(run.evaluation(name))
         figures, stated = stored.evaluation, _UPDATE_IN_NAME.search(name)
         update = int(stated[1]) if stated else update_of(name, config.training.updates)
         found.setdefault((figures.split, figures.temperature, figures.seeds, update), stored)  # `hgpo eval` may repeat
@@ -377,10 +377,6 @@ def _texts(table: _Table, row: Mapping[str, Any]) -> tuple[str, ...]:
         found = (table.value(row, "observation", text_or_json), table.value(row, "goal", text_or_json))
         return tuple(one for one in found if one)
     prompt = str(row.get("input"))
-    observation = _after(prompt, "current observation is: ").partition("Your admissible actions")[0]
-    goal = _after(prompt, "Your task is to: ").partition("\n")[0]
+    observation = prompt.partition("current observation is: ")[2].partition("Your admissible actions")[0]
+    goal = prompt.partition("Your task is to: ")[2].partition("\n")[0]
     return tuple(one.strip() for one in (observation, goal) if one) or (prompt,)
-
-
-def _after(written: str, start: str) -> str:
-    return written.partition(start)[2]

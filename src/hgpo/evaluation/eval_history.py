@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 
 from hgpo.evaluation.eval_log import LOG_SUFFIX
-from hgpo.evaluation.result_files import describe_set, run_evaluation
+from hgpo.evaluation.result_files import describe_set, read_evaluation
 from hgpo.evaluation.statistics import Evaluation, Rate, gain
 from hgpo.runs.folder import RunDirectory, lost_evaluations
 
@@ -123,7 +123,7 @@ def held_out_results(run: RunDirectory, updates: int) -> HeldOutResults:
         if update is None:
             continue
         try:
-            found.append((update, name, run_evaluation(run, name).evaluation))
+            found.append((update, name, read_evaluation(run.evaluation(name)).evaluation))
         except (ValueError, OSError) as error:
             problems.append(f"an evaluation is left out: {error}")
     problems += _lost(run)

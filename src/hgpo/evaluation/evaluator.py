@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,26 +49,13 @@ NO_LIMIT = EvalBudget()
 
 
 @dataclass(frozen=True, slots=True)
-class EvalConditions:
-    """The conditions stored with an evaluation; they must not change when it is resumed.
-
-    Attributes:
-        environment: Name of the environment.
-        agent: Name of the agent.
-        settings: Further settings that determine the episodes, as JSON values.
-    """
-
-    environment: str | None = None
-    agent: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class Evaluator:
     """Plays each task of an evaluation set exactly once per seed.
 
     Attributes:
         tasks: the first tasks of the split, from a `LimitedSuite`, which checks the environment contract.
+        environment: name of the environment.
+        agent_name: name of the agent.
         agent: makes the prompts.
         rules: the rules of every episode; their temperature is the evaluation's, 0 for greedy decoding.
         split: name of the split.
@@ -76,10 +63,12 @@ class Evaluator:
         reporter: prints progress.
         budget: see `EvalBudget`.
         monitor: warns of problems that all responses share.
-        conditions: see `EvalConditions`.
+        settings: further settings that determine the episodes, as JSON values; a resumed evaluation must have the same.
     """
 
     tasks: Sequence[Task]
+    environment: str
+    agent_name: str
     agent: Agent
     rules: RolloutRules
     split: str
@@ -87,12 +76,10 @@ class Evaluator:
     reporter: Reporter
     budget: EvalBudget = NO_LIMIT
     monitor: RolloutMonitor | None = None
-    conditions: EvalConditions = EvalConditions()
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """`ValueError` if there are no tasks, or one occurs twice."""
-        if not self.tasks:
-            raise ValueError(f"split {self.split!r} has no tasks to evaluate on")
+        """`ValueError` if a task occurs twice."""
         if len({task.id for task in self.tasks}) != len(self.tasks):
             raise ValueError(
                 f"split {self.split!r} names a task twice; every task must be played exactly once per seed"
@@ -122,16 +109,16 @@ class Evaluator:
                 false; if it is true, a full context counts as a loss.
         """
         check_writable(output)
-        named = {"model": model, "environment": self.conditions.environment, "agent": self.conditions.agent}
+        named = {"model": model, "environment": self.environment, "agent": self.agent_name}
         played = {"split": self.split, "seeds": list(self.seeds), "temperature": self.rules.temperature}
-        conditions = {**named, **played, "tasks": len(self.tasks), **self.conditions.settings}
+        conditions = {**named, **played, "tasks": len(self.tasks), **self.settings}
         log = EvalLog(output, conditions, keep_steps=keep_steps)
         episodes = [EvalTask(task, place, seed) for seed in self.seeds for place, task in enumerate(self.tasks)]
         missing = [task for task in episodes if not log.finished(task.id)]
         done = len(episodes) - len(missing)
         if done:
             self.reporter.say(f"{done} of {len(episodes)} episodes are already done; {len(missing)} remain")
-        manifest = recognise(self.conditions.environment, self.tasks)
+        manifest = recognise(self.environment, self.tasks)
         if manifest.differs:
             self.reporter.warn(manifest.warning)
         prices, max_cost = self.budget.prices, self.budget.max_cost
@@ -146,9 +133,12 @@ class Evaluator:
             split=self.split,
             seeds=self.seeds,
             temperature=self.rules.temperature,
+        )
+        stored = replace(
+            stored,
             model=model,
-            agent=self.conditions.agent,
-            environment=self.conditions.environment,
+            agent=self.agent_name,
+            environment=self.environment,
             cost=log.cost if prices != FREE else None,
             seconds=None if done else time.perf_counter() - began,
             manifest=manifest.id,

@@ -33,7 +33,6 @@ from hgpo.utils.files import write_text
 from hgpo.utils.text import did_you_mean
 
 FOLDER = Path(__file__).with_name("manifests")
-MAX_BYTES = 64 * 2**20
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Name = Annotated[str, Field(min_length=1, max_length=1000)]
@@ -151,23 +150,18 @@ def manifest_named(name: str) -> Manifest:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a manifest, also one with the keys of `Manifest` itself; nothing that it names is imported or opened.
+    """Read a manifest; nothing that it names is imported or opened.
 
     Raises:
-        ValueError: the file is too large, no JSON or no manifest; the message names the place.
+        ValueError: the file is no JSON or no manifest; the message names the place.
         OSError: the file cannot be read.
     """
-    if path.stat().st_size > MAX_BYTES:
-        raise ValueError(f"{path} is no manifest: it has more than {MAX_BYTES:,} bytes")
-    document = read_json(path)
-    if "goals" in document:
-        file = check_schema(path, document, _File)
-        if any(row[1] >= len(file.goals) for row in file.tasks):
-            raise ValueError(f"{path} is damaged: a task names a goal that does not exist")
-        fields = ("kind", "goal", "id", "game", "observation", "price_bound")
-        tasks = [dict(zip(fields, (*file.goals[row[1]], row[0], *row[2:]), strict=True)) for row in file.tasks]
-        document = {**file.model_dump(exclude={"format", "goals"}), "tasks": tasks}
-    return check_schema(path, document, Manifest)
+    file = check_schema(path, read_json(path), _File)
+    if any(row[1] >= len(file.goals) for row in file.tasks):
+        raise ValueError(f"{path} is damaged: a task names a goal that does not exist")
+    fields = ("kind", "goal", "id", "game", "observation", "price_bound")
+    tasks = [dict(zip(fields, (*file.goals[row[1]], row[0], *row[2:]), strict=True)) for row in file.tasks]
+    return check_schema(path, {**file.model_dump(exclude={"format", "goals"}), "tasks": tasks}, Manifest)
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
@@ -182,18 +176,20 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
     write_text(path, ",\n".join([head, *lists]) + "\n}\n", durable=True)
 
 
-def best_fit(task_ids: Collection[str], among: Iterable[Manifest] | None = None) -> Manifest | None:
-    """The manifest that has most of the ids, the smallest of several; None if no manifest has any.
+def best_fit(tasks: Collection[tuple[str, ...]], among: Iterable[Manifest]) -> Manifest | None:
+    """The manifest that has most of the tasks; of several the smallest, then the first; None if none has any.
 
     Args:
-        task_ids: ids of the tasks that were played.
-        among: manifests to choose from; default: the manifests of the package.
+        tasks: for each played task the ids that it may have: several if tasks share the text that identifies it.
+        among: manifests to choose from.
     """
-    wanted = set(task_ids)
-    candidates = manifests().values() if among is None else among
-    fits = [(sum(task.id in wanted for task in one.tasks), -len(one.tasks), one.id, one) for one in candidates]
-    best = max(fits, default=None)
-    return best[-1] if best is not None and best[0] else None
+    best, most = None, (0, 0)
+    for manifest in among:
+        ids = {task.id for task in manifest.tasks}
+        fit = (sum(not ids.isdisjoint(names) for names in tasks), -len(ids))
+        if fit > most:
+            best, most = manifest, fit
+    return best
 
 
 def build_manifest(name: str, environment: str, split: str, options: Mapping[str, Any], about: str = "") -> Manifest:
@@ -311,14 +307,14 @@ class Recognised:
         return f"{len(self.differs)} tasks differ from the manifest {self.id}: {shown}" if self.differs else ""
 
 
-def recognise(environment: str | None, tasks: Sequence[Task]) -> Recognised:
+def recognise(environment: str, tasks: Sequence[Task]) -> Recognised:
     """The manifest of the package that has at least half of the tasks, and the tasks that differ from it.
 
     Tasks are made only if a manifest has their ids, since making a task may be slow or have side effects. A task that
     cannot be made counts as different.
     """
     found = best_fit(
-        [task.id for task in tasks], [one for one in manifests().values() if one.environment == environment]
+        [(task.id,) for task in tasks], [one for one in manifests().values() if one.environment == environment]
     )
     known = found.by_id() if found else {}
     if found is None or 2 * sum(task.id in known for task in tasks) < len(tasks):

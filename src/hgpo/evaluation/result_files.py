@@ -22,13 +22,7 @@ _REQUIRED_KEYS = tuple(field.name for field in fields(Evaluation))
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An episode that was not played to its end.
-
-    Attributes:
-        task: Id of its task.
-        seed: Seed of the evaluation.
-        reason: The error, as text.
-    """
+    """An episode that was not played to its end: id of its task, seed of the evaluation, and the error as text."""
 
     task: str
     seed: Count
@@ -37,12 +31,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class TokenCount:
-    """Number of tokens of a model's requests.
-
-    Attributes:
-        prompt: Tokens that the model read.
-        response: Tokens that the model generated.
-    """
+    """Numbers of tokens that a model read and generated."""
 
     prompt: Count
     response: Count
@@ -55,12 +44,7 @@ class TokenCount:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long a request took, in seconds.
-
-    Attributes:
-        mean: The mean over all requests.
-        p95: The 95th percentile.
-    """
+    """How long a request took, in seconds: mean and 95th percentile over all requests."""
 
     mean: Amount
     p95: Amount
@@ -125,30 +109,15 @@ class StoredEvaluation:
 
 
 def summarise_evaluation(
-    episodes: Sequence[EpisodeSummary],
-    *,
-    split: str,
-    seeds: Sequence[int],
-    temperature: float,
-    model: str,
-    agent: str | None = None,
-    environment: str | None = None,
-    cost: float | None = None,
-    seconds: float | None = None,
-    manifest: str | None = None,
-    manifest_differs: Sequence[str] = (),
+    episodes: Sequence[EpisodeSummary], *, split: str, seeds: Sequence[int], temperature: float
 ) -> StoredEvaluation:
-    """Compute the statistics, usage and failures of an evaluation's episodes.
+    """Compute the statistics, usage and failures of an evaluation's episodes; the caller adds names, cost and time.
 
     Args:
         episodes: one for each task and seed.
         split: split of the tasks.
         seeds: seeds of the evaluation.
         temperature: temperature of the sampling; a temperature that was sent to a server replaces it.
-        model, agent, environment: names.
-        cost: cost of all requests.
-        seconds: wall time.
-        manifest, manifest_differs: see `StoredEvaluation`.
 
     Raises:
         ValueError: no episode was played to its end.
@@ -169,23 +138,16 @@ def summarise_evaluation(
     by_trial = [float(np.mean([any(one.trials[: trial + 1]) for one in ended])) for trial in range(trials)]
     return StoredEvaluation(
         summarise(ended, split=split, seeds=seeds, temperature=temperature),
-        model=model,
-        agent=agent,
-        environment=environment,
         episodes=len(ended),
         failed=len(failed),
         failures=tuple(Failure(one.task, one.seed, one.failure) for one in failed),
         tokens=TokenCount(sum(one.prompt_tokens for one in usage), sum(one.response_tokens for one in usage)),
         requests=sum(one.requests for one in usage),
-        cost=cost,
-        seconds=seconds,
         latency=Latency(float(np.mean(latencies)), float(np.quantile(latencies, 0.95))) if latencies else None,
         context_full=len(full),
         tokens_estimated=sum(one.estimated for one in usage),
         parameters=parameters or None,
         success_by_trial=tuple(by_trial) if trials > 1 else None,
-        manifest=manifest,
-        manifest_differs=tuple(manifest_differs),
     )
 
 
@@ -211,21 +173,12 @@ def read_evaluation(path: Path) -> StoredEvaluation:
     return check_schema(path, {**further, "evaluation": asdict(evaluation)}, StoredEvaluation)
 
 
-def run_evaluation(run: RunDirectory, name: str) -> StoredEvaluation:
-    """The evaluation `name` of a run.
-
-    Raises:
-        ValueError: The file is damaged.
-    """
-    return read_evaluation(run.evaluation(name))
-
-
 def stored_evaluation(run: RunDirectory, name: str) -> Evaluation | None:
     """The figures of a run's evaluation `name`; None if the run has none of that name."""
     if not run.evaluation(name).exists():
         return None
     try:
-        return run_evaluation(run, name).evaluation
+        return read_evaluation(run.evaluation(name)).evaluation
     except ValueError as error:
         remedy = "to repeat the evaluation" if name in ("before", "after") else "to continue without it"
         raise RunDirectoryError(f"{error}; delete it and resume {remedy}") from error

@@ -15,7 +15,7 @@ from typing import Any
 
 from hgpo.config import Config, as_tree
 from hgpo.evaluation.eval_history import evaluation_names, newest_evaluation, update_of
-from hgpo.evaluation.result_files import StoredEvaluation, read_evaluation, run_evaluation
+from hgpo.evaluation.result_files import StoredEvaluation, read_evaluation
 from hgpo.evaluation.statistics import Evaluation
 from hgpo.runs.folder import RunDirectory, open_run_directory
 from hgpo.utils.text import visible
@@ -133,9 +133,9 @@ def read_source(source: Source, name: str | None = None) -> list[Entry]:
         raise ValueError(
             f"{source.path} has no evaluation {which}; RUN:NAME selects one of: {', '.join(present) or 'none'}"
         )
-    first = Entry("", source.path, run_evaluation(run, chosen), chosen, config)
+    first = Entry("", source.path, read_evaluation(run.evaluation(chosen)), chosen, config)
     further = [] if source.name or name else _same_policy(run, config.training.updates, chosen, first.evaluation)
-    return [first, *(replace(first, stored=run_evaluation(run, other), name=other) for other in further)]
+    return [first, *(replace(first, stored=read_evaluation(run.evaluation(other)), name=other) for other in further)]
 
 
 def _same_policy(run: RunDirectory, updates: int, newest: str, evaluation: Evaluation) -> list[str]:

@@ -1,8 +1,8 @@
 """One episode, without I/O: the agent's next prompt, and the result of its action.
 
 The caller asks the policy for a response to the prompt, carries out the action and passes the environment's result to
-`finish`. Batches of episodes in turns, asynchronous episodes, experts and people all use this class. It does not check
-the environment contract: `hgpo.envs.wrappers` does, so tasks come from a `LimitedSuite`.
+`finish`. Batches of episodes in turns, asynchronous episodes and experts all use this class. It does not check the
+environment contract: `hgpo.envs.wrappers` does, so tasks come from a `LimitedSuite`.
 
     context() ─▶ prompt ─▶ response ─▶ answer() ─▶ environment.step(action) ─▶ finish() ─▶ StepRecord
                                           command ─▶ environment.step(command) ─▶ advance()

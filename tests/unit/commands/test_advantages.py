@@ -263,9 +263,12 @@ def test_an_output_of_another_format_is_refused_before_anything_is_read(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_is_no_output(rollouts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_and_an_existing_file_are_no_output(
+    rollouts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "out.parquet").mkdir()
     assert "out.parquet is a folder" in complaint(capsys, rollouts, "--force", "-o", tmp_path / "out.parquet")
+    assert "exists already" in complaint(capsys, rollouts, "-o", rollouts)
 
 
 def test_times_have_no_form_in_json(rollouts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ from audited import (
 )
 from compared import write_run
 from hgpo.cli.main import main
-from hgpo.evaluation.manifests import Catalogue
+from hgpo.evaluation.manifests import Catalogue, write_manifest
 from hgpo.evaluation.result_files import Failure, StoredEvaluation, write_evaluation
 from hgpo.evaluation.statistics import rate
 from panels import panel
@@ -53,6 +53,14 @@ def expected(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def known(tmp_path: Path) -> Path:
+    """The manifest of the six tasks."""
+    path = tmp_path / "manifest.json"
+    write_manifest(path, manifest(TASKS))
+    return path
+
+
 def violations(run: Run, *words: Any) -> dict[str, list[str]]:
     """Kind -> tasks, of all logs; checks the exit status and that the text names the same."""
     status, shown = run(*words, "--json")
@@ -72,8 +80,7 @@ def violations(run: Run, *words: Any) -> dict[str, list[str]]:
 def test_clean_logs_pass(shape: str, seed: int, tmp_path: Path, run: Run) -> None:
     chance = random.Random(f"{shape} {seed}")
     tasks = task_ids(chance.randint(5, 40))
-    (tmp_path / "set").mkdir()
-    (tmp_path / "set/own.json").write_text(manifest(tasks).model_dump_json())
+    write_manifest(tmp_path / "set/own.json", manifest(tasks))
     log = SHAPES[shape](CleanLogs(tmp_path, chance, tasks))
     given = [] if shape == "run" else ["--tasks", tmp_path / "set/own.json"]  # the run has two evaluation sets
     status, shown = run(log, *given, "--json")
@@ -87,25 +94,44 @@ def test_clean_logs_pass(shape: str, seed: int, tmp_path: Path, run: Run) -> Non
 CHECKPOINTS = {"seeds_and_checkpoints": 3, "dumps_of_verl_agent": 2, "dumps_of_verl": 3, "run": 4}
 
 
-def test_a_task_twice_in_a_pass(tmp_path: Path, run: Run, expected: Path) -> None:
-    log = write_lines(tmp_path / "log.jsonl", episode_rows([*TASKS, TASKS[2], TASKS[2]], random.Random(1)))
-    assert violations(run, log, "--tasks", expected) == {"repeated": [TASKS[2]]}
-    shown = run(log, "--tasks", expected)[1]
-    assert f"{TASKS[2]} (3 plays)" in shown
-    assert "equal panel: leave out plays of 1 task" in shown
+def rows_of(tasks: Sequence[str], changed: Row | None = None, **columns: Any) -> list[Row]:
+    """Episodes of these tasks; `changed` has other values for the first one."""
+    rows = episode_rows(tasks, random.Random(1), **columns)
+    return [{**rows[0], **(changed or {})}, *rows[1:]]
 
 
-def test_a_task_twice_with_one_seed_at_equal_numbers_of_plays(tmp_path: Path, run: Run, expected: Path) -> None:
-    rows = [row for seed in (1, 2) for row in episode_rows(TASKS, random.Random(1), seed=seed)]
-    rows[0]["seed"] = 2
+OTHERS, TRAINED = task_ids(2, "valid_unseen"), task_ids(1, "train")
+VIOLATIONS: dict[str, tuple[list[Row], dict[str, list[str]], str]] = {
+    "a task three times": (
+        rows_of([*TASKS, TASKS[2], TASKS[2]]),
+        {"repeated": [TASKS[2]]},
+        f"equal panel: leave out plays of 1 task: {TASKS[2]} (2)",
+    ),
+    "a task twice with one seed, at equal numbers of plays": (
+        [*rows_of(TASKS, {"seed": 2}, seed=1), *rows_of(TASKS, seed=2)],
+        {"repeated": [TASKS[0]]},
+        "seeds: 1, 2",
+    ),
+    "a task less often": (
+        rows_of([*TASKS, *TASKS[:5]]),
+        {"unequal": [TASKS[5]]},
+        f"equal panel: play 1 task more: {TASKS[5]} (1)",
+    ),
+    "missing tasks": (rows_of(TASKS[1:5]), {"missing": [TASKS[0], TASKS[5]]}, "equal panel: play 2 tasks more"),
+    "tasks of another split": (rows_of([*TASKS, *OTHERS]), {"other split": OTHERS}, "valid_seen 6, valid_unseen 2"),
+    "training tasks": (rows_of([*TASKS, *TRAINED]), {"training": TRAINED}, "of the split train"),
+    "unknown tasks": (rows_of([*TASKS, "made-up"]), {"unknown": ["made-up"]}, "unknown 1"),
+    "another seed for a task": (rows_of(TASKS, {"seed": 4}, seed=3), {"seeds": [TASKS[0]]}, "seeds: 3, 4"),
+}
+
+
+@pytest.mark.parametrize(("rows", "found", "said"), VIOLATIONS.values(), ids=VIOLATIONS)
+def test_a_violation_is_named_with_its_tasks(
+    rows: list[Row], found: dict[str, list[str]], said: str, tmp_path: Path, run: Run, expected: Path
+) -> None:
     log = write_lines(tmp_path / "log.jsonl", rows)
-    assert violations(run, log, "--tasks", expected) == {"repeated": [TASKS[0]]}
-
-
-def test_a_task_played_less_often(tmp_path: Path, run: Run, expected: Path) -> None:
-    log = write_lines(tmp_path / "log.jsonl", episode_rows([*TASKS, *TASKS[:5]], random.Random(1)))
-    assert violations(run, log, "--tasks", expected) == {"unequal": [TASKS[5]]}
-    assert f"equal panel: play 1 task more: {TASKS[5]} (1)" in run(log, "--tasks", expected)[1]
+    assert violations(run, log, "--tasks", expected) == found
+    assert said in run(log, "--tasks", expected)[1]
 
 
 def test_failed_episodes_of_a_result_file(tmp_path: Path, run: Run) -> None:
@@ -122,12 +148,6 @@ def test_a_result_that_differs_from_its_manifest(tmp_path: Path, run: Run) -> No
     assert violations(run, tmp_path / "result.json") == {"mixed": [TASKS[2]]}
 
 
-def test_missing_tasks(tmp_path: Path, run: Run, expected: Path) -> None:
-    log = write_lines(tmp_path / "log.jsonl", episode_rows(TASKS[1:5], random.Random(1)))
-    assert violations(run, log, "--tasks", expected) == {"missing": [TASKS[0], TASKS[5]]}
-    assert "equal panel: play 2 tasks more" in run(log, "--tasks", expected)[1]
-
-
 def test_checkpoints_with_different_tasks(tmp_path: Path, run: Run) -> None:
     for step, tasks in ((10, TASKS), (20, TASKS[:4])):
         write_lines(tmp_path / f"log/{step}.jsonl", episode_rows(tasks, random.Random(1)))
@@ -135,23 +155,10 @@ def test_checkpoints_with_different_tasks(tmp_path: Path, run: Run) -> None:
     assert "at checkpoint 20" in run(tmp_path / "log")[1]
 
 
-def test_tasks_of_another_split(tmp_path: Path, run: Run, expected: Path) -> None:
-    other = task_ids(2, "valid_unseen")
-    log = write_lines(tmp_path / "log.jsonl", episode_rows([*TASKS, *other], random.Random(1)))
-    assert violations(run, log, "--tasks", expected) == {"other split": other}
-    assert violations(run, log) == {"other split": other}
-
-
 def test_a_split_with_the_name_of_another(tmp_path: Path, run: Run) -> None:
     log = write_lines(tmp_path / "log.jsonl", episode_rows(TASKS, random.Random(1), split="eval_out_of_distribution"))
     assert violations(run, log) == {"other split": TASKS}
     assert "valid_seen, labelled valid_unseen" in run(log)[1]
-
-
-def test_training_tasks(tmp_path: Path, run: Run, expected: Path) -> None:
-    trained = task_ids(1, "train")
-    log = write_lines(tmp_path / "log.jsonl", episode_rows([*TASKS, *trained], random.Random(1)))
-    assert violations(run, log, "--tasks", expected) == {"training": trained}
 
 
 def test_tasks_of_the_runs_own_rollouts(tmp_path: Path, run: Run) -> None:
@@ -161,15 +168,8 @@ def test_tasks_of_the_runs_own_rollouts(tmp_path: Path, run: Run) -> None:
     assert violations(run, log) == {"training": ["walk/1"]}
 
 
-def test_unknown_tasks(tmp_path: Path, run: Run, expected: Path) -> None:
-    log = write_lines(tmp_path / "log.jsonl", episode_rows([*TASKS, "made-up"], random.Random(1)))
-    assert violations(run, log, "--tasks", expected) == {"unknown": ["made-up"]}
-
-
-def test_another_game_under_one_id(tmp_path: Path, run: Run) -> None:
+def test_another_game_under_one_id(tmp_path: Path, run: Run, known: Path) -> None:
     rows = [{**row, "game_sha256": digest(row["task_id"])} for row in episode_rows(TASKS, random.Random(1))]
-    known = tmp_path / "manifest.json"
-    known.write_text(manifest(TASKS).model_dump_json())
     log = write_lines(tmp_path / "log.jsonl", rows)
     assert violations(run, log, "--tasks", known) == {}
     rows[4]["game_sha256"] = digest("another")
@@ -179,23 +179,14 @@ def test_another_game_under_one_id(tmp_path: Path, run: Run) -> None:
     assert violations(run, log) == {"mixed": [TASKS[0]]}
 
 
-def test_another_catalogue(tmp_path: Path, run: Run) -> None:
+def test_another_catalogue(tmp_path: Path, run: Run, known: Path) -> None:
     rows = episode_rows(TASKS, random.Random(1), catalogue=1000)
     rows[5]["catalogue"] = 1181436
     log = write_lines(tmp_path / "log.jsonl", rows)
     assert violations(run, log) == {"mixed": [TASKS[5]]}
-    known = tmp_path / "manifest.json"
     whole = Catalogue(name="items_shuffle", products=1181436, digest=digest("shop"))
-    known.write_text(manifest(TASKS, whole).model_dump_json())
+    write_manifest(known, manifest(TASKS, whole))
     assert violations(run, log, "--tasks", known) == {"mixed": TASKS[:5]}
-
-
-def test_seeds_that_differ_between_tasks(tmp_path: Path, run: Run, expected: Path) -> None:
-    rows = episode_rows(TASKS, random.Random(1), seed=3)
-    rows[1]["seed"] = 4
-    log = write_lines(tmp_path / "log.jsonl", rows)
-    assert violations(run, log, "--tasks", expected) == {"seeds": [TASKS[1]]}
-    assert "seeds: 3, 4" in run(log, "--tasks", expected)[1]
 
 
 def dump(path: Path, tasks: Sequence[str], step: int) -> Path:
@@ -206,23 +197,20 @@ def dump(path: Path, tasks: Sequence[str], step: int) -> Path:
     return write_lines(path / f"{step}.jsonl", rows)
 
 
-def test_dumps_without_ids_are_identified_by_first_observations(tmp_path: Path, run: Run) -> None:
-    known = tmp_path / "manifest.json"
-    known.write_text(manifest(TASKS).model_dump_json())
+def test_dumps_without_ids_are_identified_by_first_observations(tmp_path: Path, run: Run, known: Path) -> None:
     dump(tmp_path / "log", [*TASKS[:4], TASKS[0]], 10)
     found = violations(run, tmp_path / "log", "--tasks", known)
     assert found == {"repeated": [TASKS[0]], "missing": TASKS[4:]}
 
 
-def test_tasks_with_one_text_share_their_plays(tmp_path: Path, run: Run) -> None:
+def test_tasks_with_one_text_share_their_plays(tmp_path: Path, run: Run, known: Path) -> None:
     """Two tasks with one first observation: three plays of it repeat one of them, two need not."""
     alike = manifest(TASKS)
     twins = [
         task.model_copy(update={"observation": alike.tasks[0].observation}) if task.id == TASKS[1] else task
         for task in alike.tasks
     ]
-    known = tmp_path / "manifest.json"
-    known.write_text(alike.model_copy(update={"tasks": tuple(twins)}).model_dump_json())
+    write_manifest(known, alike.model_copy(update={"tasks": tuple(twins)}))
     dump(tmp_path / "log", [TASKS[0], *TASKS[2:], TASKS[0]], 10)
     assert violations(run, tmp_path / "log", "--tasks", known) == {}
     assert "2 episodes may be of other tasks with the same text" in run(tmp_path / "log", "--tasks", known)[1]
@@ -295,9 +283,7 @@ def test_trajectories_have_their_results_in_their_steps(tmp_path: Path, run: Run
     assert " 50.0 % " in shown
 
 
-def test_positions_are_replaced_by_what_the_first_observation_names(tmp_path: Path, run: Run) -> None:
-    known = tmp_path / "manifest.json"
-    known.write_text(manifest(TASKS).model_dump_json())
+def test_positions_are_replaced_by_what_the_first_observation_names(tmp_path: Path, run: Run, known: Path) -> None:
     rows = [{"game_id": 9 - place, "initial_obs": observation_of(task), "won": 1} for place, task in enumerate(TASKS)]
     log = write_lines(tmp_path / "log.jsonl", [*rows, rows[3]])
     assert violations(run, log, "--tasks", known) == {"repeated": [TASKS[3]]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,26 @@ import pytest
 
 from hgpo.cli import doctor
 from hgpo.cli.main import main
+from hgpo.integrations.verl import preflight
+
+Examine = Callable[..., tuple[int, str]]
 
 
-def shown(capsys: pytest.CaptureFixture[str]) -> str:
-    return " ".join(capsys.readouterr().out.split())
+@pytest.fixture
+def examine(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Examine:
+    """Runs `hgpo doctor` in a wide terminal; gives its status and its output without line breaks."""
+    monkeypatch.setenv("COLUMNS", "300")
+
+    def run(*words: str) -> tuple[int, str]:
+        status = main(["doctor", *words])
+        return status, " ".join(capsys.readouterr().out.split())
+
+    return run
 
 
-def test_it_names_what_it_promises(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    assert main(["doctor"]) == 0
-    table = shown(capsys)
+def test_it_names_what_it_promises(examine: Examine) -> None:
+    status, table = examine()
+    assert status == 0
     for row in (
         f"hgpo │ {version('hgpo')} ",
         "verl │ ",
@@ -34,20 +45,18 @@ def test_it_names_what_it_promises(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 
 def test_verl_is_reported_and_not_required(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hgpo.integrations.verl import preflight
-
     monkeypatch.setattr(preflight, "installed_version", lambda package: None)
-    what, found, remedy = doctor._verl_row()
-    assert what == "verl"
-    assert found in ("missing", doctor._version("verl"))
-    assert "pip install 'hgpo[verl]'" in remedy
+    finding = doctor._verl_finding()
+    assert (finding.what, finding.fatal) == ("verl", True)
+    assert finding.found in ("missing", doctor.installed_version("verl"))
+    assert "pip install 'hgpo[verl]'" in finding.remedy
     monkeypatch.setattr(preflight, "installed_version", lambda package: "0.9.2")
-    assert doctor._verl_row() == ("verl", "0.9.2", "")
+    assert str(doctor._verl_finding()) == "verl: 0.9.2"
 
 
 @pytest.mark.parametrize("error", [ImportError("libcudart.so.12: cannot open"), OSError("[WinError 126] c10.dll")])
 def test_a_torch_that_does_not_load_is_a_line(
-    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception, monkeypatch: pytest.MonkeyPatch, examine: Examine
 ) -> None:
     import_module = builtins.__import__
 
@@ -56,22 +65,18 @@ def test_a_torch_that_does_not_load_is_a_line(
             raise error
         return import_module(name, *arguments)
 
-    monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setattr(builtins, "__import__", broken)
-    assert main(["doctor"]) == 1
-    table = shown(capsys)
+    status, table = examine()
+    assert status == 1
     assert f"torch is installed but cannot be loaded ({type(error).__name__}: {error})" in table
     assert "Training does not run here." in table
 
 
-def test_a_missing_package_is_named_with_its_remedy(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(doctor, "_version", lambda package: None)
-    assert main(["doctor"]) == 1
-    table = shown(capsys)
+def test_a_missing_package_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch, examine: Examine) -> None:
+    monkeypatch.setattr(doctor, "installed_version", lambda package: None)
+    status, table = examine()
+    assert status == 1
     assert 'tokenizers │ missing │ needed for train: pip install "hgpo[train]"' in table
     assert 'igraph │ missing │ needed for hgpo inspect: pip install "hgpo[report]"' in table
 
@@ -80,7 +85,7 @@ def test_nothing_is_cut_on_a_narrow_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setattr(doctor, "_version", lambda package: None)
+    monkeypatch.setattr(doctor, "installed_version", lambda package: None)
     main(["doctor"])
     out = capsys.readouterr().out
     assert "…" not in out
@@ -95,37 +100,28 @@ def test_it_says_at_once_that_it_is_looking(capsys: pytest.CaptureFixture[str]) 
 
 def test_a_folder_of_games_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path / "gone"))
-    assert doctor._alfworld_data_row()[1] == f"generated only; ALFWORLD_DATA={tmp_path / 'gone'} is no folder"
+    assert doctor._games_finding().found == f"generated only; ALFWORLD_DATA={tmp_path / 'gone'} is no folder"
     monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
-    assert doctor._alfworld_data_row()[1] == str(tmp_path)
+    assert doctor._games_finding().found == str(tmp_path)
 
 
-def test_the_engine_is_looked_at_without_a_recipe(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from hgpo.integrations.verl import preflight
-
+def test_the_engine_is_looked_at_without_a_recipe(monkeypatch: pytest.MonkeyPatch, examine: Examine) -> None:
     found = {"verl": "0.9.1", "ray": "2.60.0", "TransferQueue": "0.1.11", "torch": "2.11.0", "vllm": "0.33.0"}
     monkeypatch.setattr(preflight, "installed_version", found.get)
     monkeypatch.setattr(preflight, "_gpus", lambda: (24 * 2**30,))
-    monkeypatch.setenv("COLUMNS", "250")
-    assert main(["doctor", "--engine", "verl"]) == 0
-    table = shown(capsys)
+    status, table = examine("--engine", "verl")
+    assert status == 0
     assert "GPUs │ 24.0 GiB" in table
     assert "vllm │ 0.33.0 │" in table
     assert "flash-attn │ missing │ pip install --no-build-isolation flash-attn" in table
     assert "verl starts here." in table
 
 
-def test_an_engine_that_is_not_there_ends_with_one(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from hgpo.integrations.verl import preflight
-
+def test_an_engine_that_is_not_there_ends_with_one(monkeypatch: pytest.MonkeyPatch, examine: Examine) -> None:
     monkeypatch.setattr(preflight, "installed_version", lambda package: None)
-    monkeypatch.setenv("COLUMNS", "250")
-    assert main(["doctor", "--engine", "verl"]) == 1
-    assert "pip install 'hgpo[verl]'" in shown(capsys)
+    status, table = examine("--engine", "verl")
+    assert status == 1
+    assert "pip install 'hgpo[verl]'" in table
 
 
 def test_a_recipe_belongs_to_an_engine(capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,13 +56,6 @@ def test_a_damaged_checkpoint_is_named_with_what_to_do(
     assert error.count("\n") == 1
 
 
-def test_a_checkpoint_that_was_not_kept_is_named_with_those_that_were(
-    trained_run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["eval", str(trained_run), "--checkpoint", "9"]) == 2
-    assert "has no checkpoint '9'; take --checkpoint start or 1 or 2" in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_a_runs_policy_is_played_through_any_agent(tmp_path: Path) -> None:
     short = ("training.updates=1", "warm_start.max_updates=1")
@@ -78,18 +71,19 @@ def test_a_runs_policy_is_played_through_any_agent(tmp_path: Path) -> None:
     assert not list((run / "evaluations").glob("*react*"))
 
 
-def test_a_model_without_environment_or_output_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval", "no/such-model"]) == 2
-    said = capsys.readouterr().err
-    assert "is not a run directory (it has no config.toml); if it is a model, name its environment: --env" in said
-    assert main(["eval", "no/such-model", "--env", "alfworld"]) == 2
-    assert "-o FILE.json is needed" in capsys.readouterr().err
-
-
-def test_figures_of_other_settings_are_none_of_the_runs(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval", str(trained_run), "--agent", "react"]) == 2
-    assert "with changed settings the result does not belong to the run" in capsys.readouterr().err
-    assert main(["eval", str(trained_run), "-o", "x.txt"]) == 2
-    assert "the name must end in .json" in capsys.readouterr().err
-    assert main(["eval", str(trained_run), "--max-cost", "1"]) == 2
-    assert "--max-cost needs --prices" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["no/such-model"], "it has no config.toml); if it is a model, name its environment: --env"),
+        (["no/such-model", "--env", "alfworld"], "-o FILE.json is needed"),
+        (["RUN", "--agent", "react"], "with changed settings the result does not belong to the run"),
+        (["RUN", "-o", "x.txt"], "the name must end in .json"),
+        (["RUN", "--max-cost", "1"], "--max-cost needs --prices"),
+        (["RUN", "--checkpoint", "9"], "has no checkpoint '9'; take --checkpoint start or 1 or 2"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_said(
+    words: list[str], message: str, trained_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", *(str(trained_run) if word == "RUN" else word for word in words)]) == 2
+    assert message in capsys.readouterr().err

@@ -26,20 +26,23 @@ def test_it_takes_the_threads_of_the_run(three_threads: Path, tmp_path: Path) ->
     assert torch.get_num_threads() == 3
 
 
-@pytest.mark.parametrize(("option", "value"), [("--games", "0"), ("--games", "-190"), ("--group-size", "0")])
-def test_a_count_that_plays_nothing_is_refused(
-    option: str, value: str, trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-o", "steps.jsonl", "--games=0"], "--games 0: at least 1"),
+        (["-o", "steps.jsonl", "--games=-190"], "--games -190: at least 1"),
+        (["-o", "steps.jsonl", "--group-size=0"], "--group-size 0: at least 1"),
+        (["-o", "steps.csv"], "ends in .parquet or .jsonl"),
+    ],
+)
+def test_a_mistake_is_named_before_anything_is_played(
+    words: list[str],
+    message: str,
+    trained_run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    output = tmp_path / "rollouts.parquet"
-    assert main(["rollout", str(trained_run), "-o", str(output), f"{option}={value}"]) == 2
-    assert f"{option} {value}: at least 1" in capsys.readouterr().err
-    assert not output.exists()
-
-
-def test_a_name_that_no_reader_takes_is_refused_before_anything_is_played(
-    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    output = tmp_path / "rollouts.csv"
-    assert main(["rollout", str(trained_run), "-o", str(output)]) == 2
-    assert "ends in .parquet or .jsonl" in capsys.readouterr().err
-    assert not output.exists()
+    monkeypatch.chdir(trained_run)
+    assert main(["rollout", str(trained_run), *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not list(trained_run.glob("steps.*"))

@@ -1,4 +1,4 @@
-"""`--state` of `hgpo advantages` and `hgpo inspect`: stored steps compared by a state key."""
+"""`--state` and `--trajectories` of `hgpo advantages` and `hgpo inspect`: conversations, compared by a state key."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def talks(tmp_path: Path) -> Path:
 
 def test_advantages_by_tool_calls(talks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "steps.jsonl"
-    assert main(["advantages", str(talks), "--state", "tool_call", "-o", str(output)]) == 0
+    words = ["--trajectories", "--state", "tool_call", "-o", str(output)]
+    assert main(["advantages", str(talks), *words]) == 0
     assert capsys.readouterr().out.startswith(
         "state key tool_call: 83.3 % of the steps share their key with another trajectory of the task, 0.0 % share the "
         "stored observation\n"

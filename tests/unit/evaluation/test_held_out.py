@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,5 @@ def test_a_run_that_was_not_evaluated_before_training_has_no_gain(run: RunDirect
 
 def test_other_tasks_make_no_gain(run: RunDirectory) -> None:
     stored = read_evaluation(run.evaluation("after")).evaluation
-    other = type(stored)(**{**{name: getattr(stored, name) for name in stored.__slots__}, "seeds": (5,)})
-    write_evaluation(run.evaluation("after"), StoredEvaluation(other))
+    write_evaluation(run.evaluation("after"), StoredEvaluation(replace(stored, seeds=(5,))))
     assert held_out_results(run, updates=70).gain is None

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from hgpo.evaluation.statistics import (
-    Evaluation,
     Rate,
     detectable,
     detectable_by,
@@ -16,6 +15,7 @@ from hgpo.evaluation.statistics import (
     wilson_interval,
 )
 from hgpo.rollout.records import EpisodeSummary, StepCounts, TotalUsage
+from panels import panel
 
 USAGE = TotalUsage(prompt_tokens=0, response_tokens=0, requests=0)
 
@@ -74,13 +74,6 @@ def test_gain_is_paired_by_task():
         gain(before, summary([end("heat/0", won=True)]))
 
 
-def panel(outcomes: list[float]) -> Evaluation:
-    won = {str(game): outcome for game, outcome in enumerate(outcomes)}
-    return Evaluation(
-        "held_out", 0.4, (123,), rate(outcomes), 0.0, (float(np.mean(outcomes)),), {}, 1.0, 1.0, None, won
-    )
-
-
 @pytest.mark.parametrize(
     ("before", "after", "low", "high"),
     [
@@ -92,7 +85,7 @@ def panel(outcomes: list[float]) -> Evaluation:
     ],
 )
 def test_the_interval_of_a_gain_never_claims_certainty(before, after, low, high):
-    change = gain(panel(before), panel(after))
+    change = gain(panel({"walk": before}), panel({"walk": after}))
     assert (change.low, change.high) == (pytest.approx(low, abs=1e-4), pytest.approx(high, abs=1e-4))
 
 
@@ -106,21 +99,18 @@ def test_nineteen_of_twenty_intervals_hold_the_gain(games, before, after):
     for _ in range(400):
         shared, own = rng.random((2, games))
         second = np.where(rng.random(games) < 0.5, shared, own)
-        change = gain(panel(list(1.0 * (shared < before))), panel(list(1.0 * (second < after))))
+        change = gain(panel({"walk": 1.0 * (shared < before)}), panel({"walk": 1.0 * (second < after)}))
         held += change.low <= after - before <= change.high
     assert held >= 0.93 * 400
 
 
 @pytest.mark.parametrize(
-    ("freedom", "quantile"), [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (1000, 1.962)]
+    ("freedom", "limit", "power"),
+    [(1, 12.706, 1.3764), (2, 4.303, 1.0607), (3, 3.182, 0.9785), (9, 2.262, 0.8834), (1000, 1.962, 0.8420)],
 )
-def test_students_quantiles_are_those_of_the_tables(freedom, quantile):
-    assert student_quantile(0.975, freedom) == pytest.approx(quantile, abs=0.004)
-
-
-@pytest.mark.parametrize(("freedom", "quantile"), [(1, 1.3764), (2, 1.0607), (3, 0.9785), (9, 0.8834), (1000, 0.8420)])
-def test_the_quantiles_of_the_power_are_those_of_the_tables(freedom, quantile):
-    assert student_quantile(0.8, freedom) == pytest.approx(quantile, abs=0.004)
+def test_students_quantiles_are_those_of_the_tables(freedom, limit, power):
+    assert student_quantile(0.975, freedom) == pytest.approx(limit, abs=0.004)
+    assert student_quantile(0.8, freedom) == pytest.approx(power, abs=0.004)
 
 
 def test_the_detectable_difference_is_found_in_80_of_100_cases():

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from hgpo.evaluation.statistics import Evaluation, Rate
 from hgpo.evaluation.summary import print_evaluation, read_summary, show_summary, write_summary
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, write_json
 from hgpo.utils.progress import Reporter
@@ -69,20 +68,7 @@ def test_a_damaged_summary_is_named_with_the_remedy(run: RunDirectory, text: str
 
 
 def test_a_task_type_is_no_markup_and_cannot_act_on_the_terminal() -> None:
-    rate = Rate(0.5, 0.25, 0.75, 4)
-    evaluation = Evaluation(
-        split="held[/out]",
-        temperature=0.4,
-        seeds=(1,),
-        success=rate,
-        score=0.5,
-        by_seed=(0.5,),
-        by_task_type={"[/x]\x1b[31m": rate},
-        episode_length=3.0,
-        valid_actions=1.0,
-        admissible_actions=None,
-        tasks_won={},
-    )
+    evaluation = panel({"[/x]\x1b[31m": [1, 0]}, split="held[/out]")
     other = replace(evaluation, by_task_type={})
     text = StringIO()
     console = Console(file=text, width=200)

@@ -368,7 +368,7 @@ def test_a_server_that_dies_in_an_update_ends_training_and_resumed_it_ends_with_
         said = capsys.readouterr().err
         assert f"{served.server.url}: APIConnectionError" in said
         run = RunDirectory(tmp_path / "corridor")
-        assert f"`hgpo train --resume {run.path}` continues it" in said
+        assert f"`hgpo train --resume {run.path}` continues the run." in said
         assert [row["update"] for row in read_metrics(run)] == [1]
         served.left = float("inf")
         if restarted:

@@ -28,7 +28,7 @@ from hgpo.evaluation.eval_log import EvalLog
 from hgpo.evaluation.manifests import recognise
 from hgpo.evaluation.result_files import (
     describe,
-    run_evaluation,
+    read_evaluation,
     stored_evaluation,
     summarise_evaluation,
     write_evaluation,
@@ -322,6 +322,9 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
             split=settings.split,
             seeds=settings.seeds,
             temperature=settings.temperature,
+        )
+        stored = replace(
+            stored,
             model=model,
             agent=self.recipe.agent.name,
             environment=self.recipe.environment.name,
@@ -381,8 +384,8 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
         super().fit(agent_loop_manager)
         if self.recipe.verl.evaluate_only:
             return
-        before = run_evaluation(self.run, "before").evaluation if self.recipe.evaluation.before else None
-        after = run_evaluation(self.run, "after").evaluation
+        before = read_evaluation(self.run.evaluation("before")).evaluation if self.recipe.evaluation.before else None
+        after = read_evaluation(self.run.evaluation("after")).evaluation
         write_summary(self.run, self.recipe.summary_facts, before, after, seconds=self._seconds())
 
     def _save_checkpoint(self) -> None:
