@@ -28,6 +28,7 @@ from hgpo.columns import FloatArray
 from hgpo.rollout.records import to_step_batch
 from hgpo.steps import StepBatch
 from hgpo.utils.files import write_text
+from stored_rows import json_rows
 from true_gradient.alignment import FIGURES, Interval, TaskGradients, compare, products
 from true_gradient.contenders import CONTENDERS, true_gradient_weights
 from true_gradient.pools import PoolPart, PoolSettings, make_pool, open_player, read_pool, read_settings
@@ -159,7 +160,7 @@ def write(path: Path, pool: str, found: dict[int, Figures]) -> None:
             }
             row = {"pool": pool, "rollouts": size, "estimator": estimator, "key": key, "figures": values}
             rows[pool, size, estimator, key] = row
-    write_text(path, "[\n" + ",\n".join(json.dumps(row) for row in rows.values()) + "\n]\n")
+    write_text(path, json_rows(rows.values()) + "\n")
 
 
 def _rounded(one: Interval) -> list[float] | None:

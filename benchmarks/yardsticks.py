@@ -13,7 +13,7 @@ Shapes: B batches, M tasks, N trajectories, 4 contexts (one policy logit each), 
 from __future__ import annotations
 
 import argparse
-import json
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from chain import (
     CONTEXT_SHARE,
@@ -39,18 +38,18 @@ from chain import (
     step_batch,
 )
 from hgpo import compute_advantages
+from stored_rows import json_document, markdown_table
 
-FOLDER = Path(__file__).parent
 TRAJECTORIES = (4, 8, 16, 32)
 TASKS = 16
 CHUNK = 100
 COLUMNS = {
     "cosine": "cosine",
     "direction_bias": "direction bias",
-    "relative_variance": "relative var.",
-    "advantage_bias": "A bias",
-    "advantage_variance": "A variance",
-    "advantage_error": "A error",
+    "relative_variance": "relative variance",
+    "advantage_bias": "bias of advantages",
+    "advantage_variance": "variance of advantages",
+    "advantage_error": "squared error of advantages",
 }
 
 
@@ -216,44 +215,25 @@ def run(
 
 
 def show(rows: list[dict[str, Any]], console: Console) -> None:
-    """One table for each problem and N, the best cosine in bold."""
-    says = {problem.name: problem.says for problem in (*PROBLEMS, *STRESS)}
-    for key in dict.fromkeys((row["problem"], row["N"]) for row in rows):
-        here = [row for row in rows if (row["problem"], row["N"]) == key]
-        best = max(row["cosine"] for row in here)
-        table = Table(
-            "estimator", *COLUMNS.values(), title=f"{key[0]} ({says[key[0]]}), N = {key[1]}", title_justify="left"
-        )
-        for row in here:
-            cells = [f"{row[name]:.3f}" for name in COLUMNS]
-            cells[0] += f" ±{row['cosine_error']:.3f}" if row["cosine_error"] else ""
-            cells[1] += f" (±{row['direction_error']:.3f})" if row["direction_error"] else ""
-            table.add_row(row["estimator"], *cells, style="bold" if row["cosine"] == best else None)
-        console.print(table)
+    """One table for each measure and N."""
+    names = list(dict.fromkeys(row["estimator"] for row in rows))
+    for measure, count in itertools.product(COLUMNS, dict.fromkeys(row["N"] for row in rows)):
+        title = f"{COLUMNS[measure]}, N = {count}"
+        console.print(f"{title}\n\n{table(rows, measure, count, names)}", markup=False, soft_wrap=True)
 
 
-def table(file: str, measure: str, count: int, names: list[str]) -> str:
+def table(rows: list[dict[str, Any]], measure: str, count: int, names: list[str]) -> str:
     """One row for each estimator, one column for each problem; the best cosine of a column in bold."""
-    rows: list[dict[str, Any]] = json.loads((FOLDER / file).read_text(encoding="utf-8"))["rows"]
     found = {(row["estimator"], row["problem"]): row[measure] for row in rows if row["N"] == count}
     problems = list(dict.fromkeys(row["problem"] for row in rows))
-    lines = ["| estimator | " + " | ".join(problems) + " |", "|---" * (len(problems) + 1) + "|"]
+    lines = []
     for name in names:
         cells = [f"{found[name, problem]:.3f}" for problem in problems]
         if measure == "cosine":
             best = [f"{max(found[other, problem] for other in names):.3f}" for problem in problems]
             cells = [f"**{cell}**" if cell == top else cell for cell, top in zip(cells, best, strict=True)]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def as_json(settings: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    """The settings and the rows, one line each, figures to five places."""
-    short = [
-        {name: round(value, 5) if isinstance(value, float) else value for name, value in row.items()} for row in rows
-    ]
-    lines = ",\n".join(json.dumps(row) for row in short)
-    return f'{{"settings": {json.dumps(settings)},\n"rows": [\n{lines}\n]}}\n'
+        lines.append([name, *cells])
+    return markdown_table(["estimator", *problems], lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -281,7 +261,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     def save(rows: list[dict[str, Any]]) -> None:
         if options.output is not None:
-            options.output.write_text(as_json(settings, rows), encoding="utf-8")
+            short = (
+                {name: round(value, 5) if isinstance(value, float) else value for name, value in row.items()}
+                for row in rows
+            )
+            options.output.write_text(json_document(settings, rows=short), encoding="utf-8")
 
     console, started = Console(width=110), time.perf_counter()
     rows = run(

@@ -9,10 +9,9 @@ import json
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from hgpo.utils.files import try_lock
+from hgpo.utils.files import write_text
 from long_games.contenders import CONTENDERS, GAMMA
 from long_games.families import generator, instance
 from long_games.measures import UPDATES, cosines, curve
@@ -74,34 +73,30 @@ def measured(cell: Cell, settings: Settings) -> dict[str, Any]:
 
 
 class CellFile:
-    """The file, open and locked; `done` are its cells.
+    """The file of finished cells, for one process at a time; `done` are its cells.
 
     Raises:
-        ValueError: it was written with other settings, is no file of cells, or another process writes to it.
+        ValueError: it was written with other settings, or is no file of cells.
     """
 
     def __init__(self, path: Path, settings: Settings) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.path, self.settings = path, settings
-        self.done: dict[Cell, dict[str, Any]] = {}
-        self._file = path.open("a+b")
+        self._path, self.done = path, dict[Cell, dict[str, Any]]()
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        whole = text[: text.rfind("\n") + 1]  # a killed run leaves half a line at most
+        if whole != text:
+            write_text(path, whole)
+        if not whole:
+            self._write({"settings": asdict(settings)})
+            return
         try:
-            if not try_lock(self._file.fileno()):
-                raise ValueError(f"{path}: another process is writing to it")
-            self._read()
-        except BaseException:
-            self._file.close()
-            raise
-
-    def __enter__(self) -> Self:
-        """The file itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it, which unlocks it."""
-        self._file.close()
+            rows = [json.loads(line) for line in whole.splitlines()]
+            written = rows[0]["settings"]
+            self.done = {Cell(*(row.pop(name) for name in Cell.__slots__)): row for row in rows[1:]}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path}: not a file of cells ({error!r}); name another one") from error
+        if written != asdict(settings):
+            raise ValueError(f"{path}: measured with {written}, asked for {asdict(settings)}; name another file")
 
     def append(self, cell: Cell, result: dict[str, Any]) -> None:
         """Write a finished cell, at once."""
@@ -109,25 +104,5 @@ class CellFile:
         self.done[cell] = result
 
     def _write(self, row: dict[str, Any]) -> None:
-        self._file.write(json.dumps(row).encode() + b"\n")
-        self._file.flush()
-
-    def _read(self) -> None:
-        self._file.seek(0)
-        text = self._file.read()
-        whole = text[: text.rfind(b"\n") + 1]  # a killed run leaves half a line at most
-        self._file.truncate(len(whole))
-        lines = whole.splitlines()
-        if not lines:
-            self._write({"settings": asdict(self.settings)})
-            return
-        try:
-            rows = [json.loads(line) for line in lines]
-            written = rows[0]["settings"]
-            self.done = {Cell(*(row.pop(name) for name in Cell.__slots__)): row for row in rows[1:]}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{self.path}: not a file of cells ({error!r}); name another one") from error
-        if written != asdict(self.settings):
-            raise ValueError(
-                f"{self.path}: measured with {written}, asked for {asdict(self.settings)}; name another file"
-            )
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")

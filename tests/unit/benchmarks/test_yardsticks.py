@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ import pytest
 
 from chain import CONTEXT_SHARE, PROBLEMS, STRESS, Outcomes, Problem, enumerate_task, parts, sample
 from hgpo.columns import FloatArray
-from yardsticks import FOLDER, Contender, Measures, advantages, contenders, main, measure
+from yardsticks import Contender, Measures, advantages, contenders, main, measure
 
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 KNOWN = {problem.name: problem for problem in (*PROBLEMS, *STRESS)}
 CONTENDERS = {contender.name: contender for contender in contenders()}
 
@@ -158,7 +160,9 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
     output = tmp_path / "rows.json"
     arguments = ["--problems", "P", "--trajectories", "4", "--batches", "5", "--estimators", "paper", "pooled"]
     main([*arguments, "-o", str(output)])
-    assert "P (history moves only the policy), N = 4" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "cosine, N = 4\n\n| estimator | P |\n" in shown
+    assert "| pooled | 0." in shown
     assert '"estimator": "pooled"' in output.read_text()
 
 
@@ -168,7 +172,7 @@ def test_names_are_unique() -> None:
 
 
 def stored(file: str, measure: str) -> dict[tuple[str, str, int], float]:
-    rows = json.loads((FOLDER / file).read_text(encoding="utf-8"))["rows"]
+    rows = json.loads((BENCHMARKS / file).read_text(encoding="utf-8"))["rows"]
     return {(row["estimator"], row["problem"], row["N"]): row[measure] for row in rows}
 
 
