@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import track
 
 from chain import (
     CONTEXT_SHARE,
@@ -187,31 +186,14 @@ def _advantage_moments(problem: Problem, outcomes: Outcomes, advantage: Floats) 
     return float((share * bias**2).sum()), float((share * (square - mean**2)).sum())
 
 
-def run(
-    problems: Sequence[Problem],
-    chosen: Sequence[Contender],
-    trajectories: Sequence[int],
-    outcomes_of: Callable[[Problem, int], Outcomes],
-    sampled: bool,
-    console: Console,
-    save: Callable[[list[dict[str, Any]]], None],
-) -> list[dict[str, Any]]:
-    """One row for each problem, N and contender; `save` is called with all rows so far after each problem and N."""
-    rows = []
-    with Progress(console=console, transient=True) as progress:
-        bar = progress.add_task("measuring", total=len(problems) * len(trajectories) * len(chosen))
-        for problem in problems:
-            for count in trajectories:
-                outcomes = outcomes_of(problem, count)
-                for contender in chosen:
-                    progress.update(bar, description=f"{problem.name}, N = {count}, {contender.name}")
-                    found = measure(problem, outcomes, advantages(contender, outcomes), sampled)
-                    rows.append({"problem": problem.name, "N": count, "estimator": contender.name, **asdict(found)})
-                    progress.advance(bar)
-                save(rows)
-                if not console.is_terminal:
-                    console.print(f"measured: {problem.name}, N = {count}")
-    return rows
+def measured(
+    problem: Problem, outcomes: Outcomes, chosen: Sequence[Contender], sampled: bool
+) -> Iterator[dict[str, Any]]:
+    """One row for each contender, figures to five places."""
+    for contender in chosen:
+        found = asdict(measure(problem, outcomes, advantages(contender, outcomes), sampled))
+        figures = {name: round(value, 5) for name, value in found.items()}
+        yield {"problem": problem.name, "N": outcomes.context.shape[-1], "estimator": contender.name, **figures}
 
 
 def show(rows: list[dict[str, Any]], console: Console) -> None:
@@ -252,33 +234,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("-o", "--output", type=Path, help="save the rows as JSON")
     options = parser.parse_args(arguments)
 
-    def drawn(problem: Problem, count: int) -> Outcomes:
-        seed = (options.seed, list(known).index(problem.name), count)
-        return sample(problem, options.batches, TASKS, count, np.random.default_rng(seed))
-
+    chosen = [everyone[name] for name in options.estimators]
     tasks, batches, seed = (1, None, None) if options.enumerate else (TASKS, options.batches, options.seed)
     settings = {"tasks": tasks, "batches": batches, "seed": seed}
-
-    def save(rows: list[dict[str, Any]]) -> None:
+    console, rows = Console(width=110), list[dict[str, Any]]()
+    counts = [4] if options.enumerate else options.trajectories
+    for name, count in track(list(itertools.product(options.problems, counts)), "measuring", console=console):
+        problem = known[name]
+        if options.enumerate:
+            outcomes = enumerate_task(problem, count)
+        else:
+            number = np.random.default_rng((options.seed, list(known).index(name), count))
+            outcomes = sample(problem, options.batches, TASKS, count, number)
+        rows += measured(problem, outcomes, chosen, sampled=not options.enumerate)
         if options.output is not None:
-            short = (
-                {name: round(value, 5) if isinstance(value, float) else value for name, value in row.items()}
-                for row in rows
-            )
-            options.output.write_text(json_document(settings, rows=short), encoding="utf-8")
-
-    console, started = Console(width=110), time.perf_counter()
-    rows = run(
-        [known[name] for name in options.problems],
-        [everyone[name] for name in options.estimators],
-        [4] if options.enumerate else options.trajectories,
-        enumerate_task if options.enumerate else drawn,
-        not options.enumerate,
-        console,
-        save,
-    )
+            options.output.write_text(json_document(settings, rows=rows), encoding="utf-8")
     show(rows, console)
-    console.print(f"{time.perf_counter() - started:.0f} s; cosine and direction: batches of {tasks} tasks")
+    console.print(f"cosine and direction: batches of {tasks} tasks")
 
 
 if __name__ == "__main__":
