@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Sequence
+
+from rich.console import Console
+from rich.progress import track
 
 from hgpo.envs import Task
 from hgpo.envs.alfworld import Expert, alfworld_suite
@@ -46,13 +48,7 @@ def main() -> None:
 
 def play_all(tasks: Sequence[Task], expert: Expert, max_steps: int, label: str) -> list[int | None]:
     """For each task, the number of steps until it was won; None if it was not won."""
-    lengths = []
-    for number, task in enumerate(tasks, start=1):
-        lengths.append(play(task, expert, max_steps))
-        if number % 100 == 0 or number == len(tasks):
-            print(f"\r{label}: {number} of {len(tasks)}", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    return lengths
+    return [play(task, expert, max_steps) for task in track(tasks, label, console=Console(stderr=True))]
 
 
 def play(task: Task, expert: Expert, max_steps: int) -> int | None:

@@ -109,10 +109,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         top.error("give --cells FILE.jsonl to measure, or --read FILE.json to show a stored summary")
     if REFERENCE not in options.estimators:
         top.error(f"--estimators must have {REFERENCE}: differences are against it")
-    if options.instances < 0 or options.workers < 1:
-        top.error("--instances must be at least 0, --workers at least 1")
-    if options.verb == "choose" and options.instances > FIRST_REPORTED:
-        top.error(f"--instances of choose must be at most {FIRST_REPORTED}: later ones are for reporting")
     console = Console(width=170)
     found = json.loads(options.read.read_text(encoding="utf-8")) if options.read else run(options, console)
     show(found, console)

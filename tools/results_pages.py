@@ -345,7 +345,7 @@ Both engines train the quickstart with earlier settings from one warm start, for
 order; verl has two FSDP2 ranks on a CPU. Figures in % are success. With one training seed and 256 held-out tasks they show that both
 engines learn; they do not rank the engines.
 
-{markdown_table(["", *found["runs"]], engines.rows(found))}
+{engines.table(found)}
 ![Success of the rollouts on both engines](../images/engines.png)
 
     .venv-verl/bin/python benchmarks/engines.py FOLDER

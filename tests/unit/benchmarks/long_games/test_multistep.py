@@ -79,7 +79,6 @@ def test_reporting_has_instances_of_its_own() -> None:
         ([], "give --cells"),
         (["--cells", "a", "--read", "b"], "give --cells"),
         (["--cells", "a", "--estimators", "atd"], "must have gigpo"),
-        (["--cells", "a", "--workers", "0"], "--workers at least 1"),
     ],
 )
 def test_arguments_that_mean_nothing(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
