@@ -34,7 +34,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hgpo import StepBatch, compute_advantages
-from hgpo.estimators import Advantages, get, parse_options
+from hgpo.estimators import Advantages
 from step_batches import STEPS, TRAJECTORIES, RawBatch
 from timing import Timing, timed
 
@@ -86,17 +86,11 @@ def measure(raw: RawBatch, repeats: int) -> list[Measurement]:
     """Every estimator on one batch."""
     results = []
     for name, options in ESTIMATORS.items():
-        columns = partial(raw.columns, actions=needs_actions(**options))
-        batch = StepBatch.from_columns(**columns())
-        texts, _ = timed(partial(compute_from_texts, options=options), columns, repeats)
+        batch = StepBatch.from_columns(**raw.columns())
+        texts, _ = timed(partial(compute_from_texts, options=options), raw.columns, repeats)
         interned, _ = timed(partial(compute_advantages, **options), lambda batch=batch: batch, repeats)
         results.append(Measurement(len(raw), name, interned, texts))
     return results
-
-
-def needs_actions(estimator: str, **options: Any) -> bool:
-    """Whether the estimator needs the column `action`."""
-    return "action" in get(estimator).needs(parse_options(estimator, **options))
 
 
 def compute_from_texts(columns: dict[str, Any], options: dict[str, Any]) -> Advantages:
