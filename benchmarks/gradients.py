@@ -29,7 +29,7 @@ from hgpo.rollout.records import to_step_batch
 from hgpo.steps import StepBatch
 from hgpo.utils.files import write_text
 from stored_rows import json_rows
-from true_gradient.alignment import FIGURES, Interval, TaskGradients, compare, products
+from true_gradient.alignment import FIGURES, Interval, compare, products
 from true_gradient.contenders import CONTENDERS, true_gradient_weights
 from true_gradient.pools import PoolPart, PoolSettings, make_pool, open_player, read_pool, read_settings
 from true_gradient.replay import KEYS
@@ -47,7 +47,7 @@ def batch_of(part: PoolPart, key: str, size: int) -> StepBatch:
     return to_step_batch(
         [
             replace(step, group=group_name(step.task_id, int(step.trajectory.rpartition("#")[2]) // size))
-            for step in part.steps.records(key)
+            for step in part.steps[key]
         ]
     )
 
@@ -81,7 +81,7 @@ def align(
     true: Sums = {}
     tasks: set[str] = set()
     for part in track(read_pool(pool, player, keys), pool.name, total=-(-settings.tasks // settings.at_once)):
-        tasks |= {step.task_id for step in part.steps.steps}
+        tasks |= {step.task_id for step in part.steps[keys[0]]}
         halves = batch_of(part, keys[0], settings.rollouts // 2)
         true |= sums(part, halves, true_gradient_weights(halves) * 2 / settings.rollouts)
         for size, key in itertools.product(sizes, keys):
@@ -95,10 +95,7 @@ def align(
     true_T2W = by_task(true, 2)
     return {
         size: compare(
-            {
-                name: products(TaskGradients(by_task(of, settings.rollouts // size), true_T2W))
-                for name, of in by_name.items()
-            },
+            {name: products(by_task(of, settings.rollouts // size), true_T2W) for name, of in by_name.items()},
             references,
         )
         for size, by_name in found.items()
