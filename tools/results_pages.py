@@ -44,14 +44,13 @@ TRIALS_OF = {NESTED_TD: PPO}
 
 SAMPLERS = ("transformers", "vllm")
 
-sys.path[:0] = [str(BENCHMARKS), str(ROOT / "tools")]
-
-from field_page import field_page
-from gradients_page import gradients_page
+sys.path.insert(0, str(BENCHMARKS))
 
 import campaign_table
 import engines
 import yardsticks
+from field_page import field_page
+from gradients_page import gradients_page
 from long_games.contenders import CONTENDERS
 from long_games.tables import as_markdown
 from stored_rows import markdown_table
