@@ -93,7 +93,7 @@ def parser() -> argparse.ArgumentParser:
         )
         made.add_argument("--measures", nargs="+", choices=MEASURES, default=list(MEASURES))
         made.add_argument("--families", nargs="+", choices=list(FAMILIES), default=list(FAMILIES), metavar="NAME")
-        made.add_argument("--estimators", nargs="+", choices=list(CONTENDERS), default=list(CONTENDERS), metavar="NAME")
+        made.add_argument("--estimators", nargs="+", choices=CONTENDERS, default=CONTENDERS, metavar="NAME")
         made.add_argument("--kl", type=float, default=usual.kl, help="divergence of an update")
         made.add_argument("--rate", type=float, default=usual.rate, help="of Adam, in logits")
         made.add_argument("--batches", type=int, default=usual.batches, help="for the cosines")

@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,62 +52,51 @@ COLUMNS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """An estimator with options.
+_PLAIN = {"mode": "mean_norm"}
+_LEAVE_ONE_OUT = {**_PLAIN, "baseline": "leave_one_out"}
+_ONLY_LAST = {**_PLAIN, "length_weight_alpha": float("inf")}
+CONTENDERS: dict[str, dict[str, Any]] = {
+    "grpo std": {"estimator": "grpo"},
+    "dr_grpo": {"estimator": "dr_grpo"},
+    "rloo": {"estimator": "rloo"},
+    "reinforce": {"estimator": "reinforce", **_PLAIN},
+    "gae, values 0": {"estimator": "gae", "gae_lambda": 1.0},
+    "gigpo": {"estimator": "gigpo", **_PLAIN},
+    "gigpo std": {"estimator": "gigpo"},
+    "g2po": {"estimator": "g2po", **_PLAIN},
+    "graphgpo": {"estimator": "graphgpo", **_PLAIN},
+    "level 0": {"estimator": "hgpo", **_PLAIN, "history_length": 0},
+    "level 1": {"estimator": "hgpo", **_ONLY_LAST, "history_length": 1},
+    "level 2": {"estimator": "hgpo", **_ONLY_LAST},
+    "paper": {"estimator": "hgpo", **_PLAIN},
+    "paper std": {"estimator": "hgpo"},
+    "renormalised": {"estimator": "hgpo", **_PLAIN, "missing": "renormalize"},
+    "verl-agent": {"estimator": "hgpo", **_PLAIN, "preset": "verl-agent"},
+    "verl-agent std": {"estimator": "hgpo", "preset": "verl-agent"},
+    "verl-agent base_group": {"estimator": "hgpo", **_PLAIN, "preset": "verl-agent", "base_group": True},
+    "level 0 leave-one-out": {"estimator": "hgpo", **_LEAVE_ONE_OUT, "history_length": 0},
+    "level 2 leave-one-out": {"estimator": "hgpo", **_LEAVE_ONE_OUT, "length_weight_alpha": float("inf")},
+    "renormalised leave-one-out": {"estimator": "hgpo", **_LEAVE_ONE_OUT, "missing": "renormalize"},
+    "pooled": {"estimator": "hgpo", **_PLAIN, "weight_type": "pooled"},
+    "pooled leave-one-out": {"estimator": "hgpo", **_LEAVE_ONE_OUT, "weight_type": "pooled"},
+    "mixed_effects": {"estimator": "mixed_effects", **_PLAIN},
+}
+"""Every estimator and preset: name of the row -> keywords of `compute_advantages`, with gamma 1.
 
-    Attributes:
-        name: name of the row in tables. estimator, options: arguments of `compute_advantages`; gamma is 1.
-        batch_wide: whether a task's advantages depend on the batch's other tasks; batches are then computed one by one.
-    """
-
-    name: str
-    estimator: str
-    options: dict[str, Any] = field(default_factory=dict)
-    batch_wide: bool = False
-
-
-def contenders() -> tuple[Contender, ...]:
-    """Every estimator and preset; unless the name says "std" returns are not divided by a standard deviation."""
-    plain = {"mode": "mean_norm"}
-    own = {**plain, "baseline": "leave_one_out"}
-    only_last = {**plain, "length_weight_alpha": float("inf")}
-    return (
-        Contender("grpo std", "grpo"),
-        Contender("dr_grpo", "dr_grpo"),
-        Contender("rloo", "rloo"),
-        Contender("reinforce", "reinforce", plain, batch_wide=True),
-        Contender("gae, values 0", "gae", {"gae_lambda": 1.0}),
-        Contender("gigpo", "gigpo", plain),
-        Contender("gigpo std", "gigpo"),
-        Contender("g2po", "g2po", plain),
-        Contender("graphgpo", "graphgpo", plain),
-        Contender("level 0", "hgpo", {**plain, "history_length": 0}),
-        Contender("level 1", "hgpo", {**only_last, "history_length": 1}),
-        Contender("level 2", "hgpo", only_last),
-        Contender("paper", "hgpo", plain),
-        Contender("paper std", "hgpo"),
-        Contender("renormalised", "hgpo", {**plain, "missing": "renormalize"}),
-        Contender("verl-agent", "hgpo", {**plain, "preset": "verl-agent"}),
-        Contender("verl-agent std", "hgpo", {"preset": "verl-agent"}),
-        Contender("verl-agent base_group", "hgpo", {**plain, "preset": "verl-agent", "base_group": True}),
-        Contender("level 0 leave-one-out", "hgpo", {**own, "history_length": 0}),
-        Contender("level 2 leave-one-out", "hgpo", {**own, "length_weight_alpha": float("inf")}),
-        Contender("renormalised leave-one-out", "hgpo", {**own, "missing": "renormalize"}),
-        Contender("pooled", "hgpo", {**plain, "weight_type": "pooled"}, batch_wide=True),
-        Contender("pooled leave-one-out", "hgpo", {**own, "weight_type": "pooled"}, batch_wide=True),
-        Contender("mixed_effects", "mixed_effects", plain, batch_wide=True),
-    )
+Unless the name says "std", returns are not divided by a standard deviation.
+"""
+BATCH_WIDE = ("reinforce", "pooled", "pooled leave-one-out", "mixed_effects")
+"""Contenders whose advantages depend on the batch's other tasks; their batches are computed one by one."""
 
 
-def advantages(contender: Contender, outcomes: Outcomes) -> Floats:
+def advantages(contender: str, outcomes: Outcomes) -> Floats:
     """Advantages of the steps at s, float64[B, M, N]."""
-    batches = parts(outcomes, 1) if contender.batch_wide else parts(outcomes, CHUNK)
+    batches = parts(outcomes, 1) if contender in BATCH_WIDE else parts(outcomes, CHUNK)
     return np.concatenate([_of_part(contender, part) for part in batches])
 
 
-def _of_part(contender: Contender, part: Outcomes) -> Floats:
-    result = compute_advantages(step_batch(part), contender.estimator, gamma=1.0, **contender.options)
+def _of_part(contender: str, part: Outcomes) -> Floats:
+    result = compute_advantages(step_batch(part), gamma=1.0, **CONTENDERS[contender])
     last: Floats = result.values.reshape(*part.context.shape, STEPS)[..., STEPS - 1]
     return last
 
@@ -186,14 +175,12 @@ def _advantage_moments(problem: Problem, outcomes: Outcomes, advantage: Floats) 
     return float((share * bias**2).sum()), float((share * (square - mean**2)).sum())
 
 
-def measured(
-    problem: Problem, outcomes: Outcomes, chosen: Sequence[Contender], sampled: bool
-) -> Iterator[dict[str, Any]]:
+def measured(problem: Problem, outcomes: Outcomes, chosen: Sequence[str], sampled: bool) -> Iterator[dict[str, Any]]:
     """One row for each contender, figures to five places."""
     for contender in chosen:
         found = asdict(measure(problem, outcomes, advantages(contender, outcomes), sampled))
         figures = {name: round(value, 5) for name, value in found.items()}
-        yield {"problem": problem.name, "N": outcomes.context.shape[-1], "estimator": contender.name, **figures}
+        yield {"problem": problem.name, "N": outcomes.context.shape[-1], "estimator": contender, **figures}
 
 
 def show(rows: list[dict[str, Any]], console: Console) -> None:
@@ -222,9 +209,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     known = {problem.name: problem for problem in (*PROBLEMS, *STRESS)}
-    everyone = {contender.name: contender for contender in contenders()}
     parser.add_argument("--problems", nargs="+", default=list(known), choices=list(known), metavar="NAME")
-    parser.add_argument("--estimators", nargs="+", default=list(everyone), choices=list(everyone), metavar="NAME")
+    parser.add_argument("--estimators", nargs="+", default=list(CONTENDERS), choices=CONTENDERS, metavar="NAME")
     parser.add_argument("--trajectories", nargs="+", type=int, default=list(TRAJECTORIES), metavar="N")
     parser.add_argument(
         "--batches", type=int, default=2000, help="batches of 16 tasks per problem and N (default: 2000)"
@@ -234,7 +220,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("-o", "--output", type=Path, help="save the rows as JSON")
     options = parser.parse_args(arguments)
 
-    chosen = [everyone[name] for name in options.estimators]
     tasks, batches, seed = (1, None, None) if options.enumerate else (TASKS, options.batches, options.seed)
     settings = {"tasks": tasks, "batches": batches, "seed": seed}
     console, rows = Console(width=110), list[dict[str, Any]]()
@@ -246,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         else:
             number = np.random.default_rng((options.seed, list(known).index(name), count))
             outcomes = sample(problem, options.batches, TASKS, count, number)
-        rows += measured(problem, outcomes, chosen, sampled=not options.enumerate)
+        rows += measured(problem, outcomes, options.estimators, sampled=not options.enumerate)
         if options.output is not None:
             options.output.write_text(json_document(settings, rows=rows), encoding="utf-8")
     show(rows, console)

@@ -221,9 +221,8 @@ def games_page() -> str:
         figure: next(row["instances"] for row in stored["rows"] if row["figure"] == figure)
         for figure in ("kl", "adam", "cosine")
     }
-    every = list(CONTENDERS)
-    figures = {figure: as_markdown(stored, figure, every) for figure in ("kl", "adam", "cosine", "cosine of mean")}
-    figures["kl end"] = as_markdown(stored, "kl end", every)
+    figures = {figure: as_markdown(stored, figure, CONTENDERS) for figure in ("kl", "adam", "cosine", "cosine of mean")}
+    figures["kl end"] = as_markdown(stored, "kl end", CONTENDERS)
     return f"""# Small games
 
 There are five families of small games. A seed draws an *instance* of a family, with 16 tasks. The policy is a table of logits for each goal,

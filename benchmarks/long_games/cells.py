@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.utils.files import write_text
-from long_games.contenders import CONTENDERS, GAMMA
+from long_games.contenders import GAMMA
 from long_games.families import generator, instance
 from long_games.measures import UPDATES, cosines, curve
 from long_games.play import ROLLOUTS
@@ -61,14 +61,13 @@ class Cell:
 def measured(cell: Cell, settings: Settings) -> dict[str, Any]:
     """The result of a cell: {"success": [...]} of a curve, or the two cosines."""
     game, logit_KA = _instance(cell.family, cell.instance)
-    contender = CONTENDERS[cell.estimator]
     if cell.measure == "cosine":
         number = generator(cell.family, cell.instance, _COSINE_NUMBERS)
-        found = cosines(game, logit_KA, contender, number, settings.batches)
+        found = cosines(game, logit_KA, cell.estimator, number, settings.batches)
         return {name: round(value, 6) for name, value in found.items()}
     number = generator(cell.family, cell.instance, _CURVE_NUMBERS)
     step = PpoAdam(settings.rate) if cell.measure == "adam" else settings.kl
-    success = curve(game, logit_KA, contender, step, number, settings.updates)
+    success = curve(game, logit_KA, cell.estimator, step, number, settings.updates)
     return {"success": [round(value, 6) for value in success]}
 
 

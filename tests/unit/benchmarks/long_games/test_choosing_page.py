@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from long_games.contenders import CONTENDERS, DISCOUNTED_BASELINE, ORACLE_CREDIT
+from long_games.contenders import CONTENDERS, DISCOUNTED_BASELINE, ORACLE_CREDIT, SHIPPED
 from long_games.families import FAMILIES
 from long_games.tables import ALL
 
@@ -16,7 +16,6 @@ ROOT = Path(__file__).parents[4]
 PAGE = ROOT / "docs" / "choosing.md"
 STORED = json.loads((ROOT / "benchmarks" / "multistep.json").read_text(encoding="utf-8"))
 ROWS = {(row["figure"], row["family"], row["estimator"]): row for row in STORED["rows"]}
-SHIPPED = [name for name, contender in CONTENDERS.items() if contender.shipped]
 
 
 def lead(estimator: str, family: str = ALL, figure: str = "kl") -> float:

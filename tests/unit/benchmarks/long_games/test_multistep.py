@@ -145,8 +145,8 @@ def test_the_picture(tmp_path: Path) -> None:
     done = {
         Cell("kl", family, i, name): curve_of(50 + i) for family in FAMILIES for i in range(2) for name in CONTENDERS
     }
-    found = summary(done, {}, list(CONTENDERS))
+    found = summary(done, {}, CONTENDERS)
     draw(found, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 10_000
     with pytest.raises(ValueError, match="no finished learning curves of traps"):
-        draw(summary({}, {}, list(CONTENDERS)), tmp_path / "none.png")
+        draw(summary({}, {}, CONTENDERS), tmp_path / "none.png")
