@@ -1,6 +1,6 @@
-"""Finished cells, one line each in a file that a killed run goes on with.
+"""Finished cells, one line each in a file from which an interrupted run continues.
 
-The first line of the file is what the cells were measured with; cells of other settings do not mix with them.
+The first line of the file has the settings of all its cells; cells of other settings are rejected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from long_games.updates import PpoAdam
 
 MEASURES = ("kl", "cosine", "adam")
 _CURVE_NUMBERS, _COSINE_NUMBERS = 2, 3
-"""What the random numbers of a measure are called; 0 and 1 draw the instance. All estimators get the same ones."""
+"""Seeds of a measure's random numbers, equal for all estimators; 0 and 1 draw the instance."""
 
 _instance = lru_cache(maxsize=2)(instance)
 

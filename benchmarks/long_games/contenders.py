@@ -1,4 +1,4 @@
-"""The estimators that are compared, and three that know what nobody can know.
+"""The estimators that are compared, and three oracles, which use exact values.
 
 Shapes: N rows, T steps.
 """
@@ -16,7 +16,7 @@ from long_games.play import Played, step_batch
 from long_games.rules import Floats
 
 GAMMA = 0.95
-"""Of every estimator, as in the recipes, and of the oracle that says so. The other two have none."""
+"""Discount of every estimator, as in the recipes, and of `DISCOUNTED_BASELINE`; the other oracles have none."""
 REFERENCE = "gigpo"
 ORACLE_BASELINE, DISCOUNTED_BASELINE, ORACLE_CREDIT = "R - V", "R - V, discounted", "Q - V"
 

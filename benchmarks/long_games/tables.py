@@ -22,7 +22,7 @@ from stored_rows import markdown_table
 
 ALL = "all families"
 DRAWN = (REFERENCE, "atd", "hgpo paper", "grpo", DISCOUNTED_BASELINE, ORACLE_CREDIT)
-"""Whose mean curves are kept, for the picture."""
+"""Estimators whose mean curves are stored for the picture."""
 Done = Mapping[Cell, Mapping[str, Any]]
 
 
