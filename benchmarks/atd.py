@@ -62,71 +62,35 @@ class AtdOptions:
 
 
 def atd(batch: StepBatch, gamma: float, options: AtdOptions) -> Advantages:
-    """A_t = Y_t - V(o_t) - (penalty_t - mean penalty of the task's steps at o_t), float64[N]; see `temporal_credit`."""
-    groups = group_steps(
-        batch, options.history_length, "observation_action" if options.history_length else "observation"
-    )
-    seen, context = Runs.from_starts(groups.starts[0]), Runs.from_starts(groups.starts[-1])
-    return_N = unpenalised_returns(batch, gamma)
-    returns = ObservationValues.of(return_N, groups.row_N, seen)
-    in_context = group_statistics(GroupedValues(return_N[groups.row_N]), context, ddof=0)
-
-    share_O = explained_shares(
-        _spread(returns.statistics, seen), _spread(in_context, context), batch.observation[groups.row_N]
-    )
-    lambda_O = options.lambda_min + (1.0 - options.lambda_min) * np.minimum(1.0, options.trust * share_O)
-    advantage_N = temporal_credit(batch, returns, lambda_O[batch.observation], gamma)
-    return Advantages(batch_scaled(advantage_N, options.mode), return_N - batch.penalty)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ObservationValues:
-    """Returns of a task's steps by observation; the mean over an observation's steps is its value.
-
-    Attributes:
-        row_N: int64[N], the batch row of each entry in group order.
-        seen: the groups (task, observation).
-        statistics: statistics of the returns without penalties in each group.
-
-    Example: in a task where two steps saw the hall and earned 1 and 0 afterwards, the value of the hall is 0.5.
-    """
-
-    row_N: IntArray
-    seen: Runs
-    statistics: GroupStatistics
-
-    @classmethod
-    def of(cls, return_N: FloatArray, row_N: IntArray, seen: Runs) -> ObservationValues:
-        """Compare returns without penalties, float64[N] in the batch's row order."""
-        return cls(row_N, seen, group_statistics(GroupedValues(return_N[row_N]), seen, ddof=0))
-
-
-def temporal_credit(batch: StepBatch, returns: ObservationValues, lambda_N: FloatArray, gamma: float) -> FloatArray:
-    """A_t = Y_t - V(o_t) - (penalty_t - mean penalty of the task's steps at o_t), float64[N] in row order.
+    """A_t = Y_t - V(o_t) - (penalty_t - mean penalty of the task's steps at o_t), float64[N].
 
         Y_t = r_t + gamma [(1 - lambda_{t+1}) V(o_{t+1}) + lambda_{t+1} Y_{t+1}];  Y = r at a trajectory's last step
 
-    V is a mean of returns without penalties, so a penalty does not affect earlier steps; it is compared with the mean
-    penalty at the same observation. With one lambda for all steps, Y - V is the sum of (gamma lambda)^l delta_{t+l}
-    with delta = r + gamma V' - V. Rounding errors are set to 0.
-
-    Args:
-        batch: the steps.
-        returns: the returns that the values average.
-        lambda_N: float64[N] in row order, in [0, 1]: weight of the trajectory's own return from each step on.
-        gamma: discount.
+    V is a mean of returns without penalties, so a penalty does not affect earlier steps. With one lambda for all steps,
+    Y - V is the sum of (gamma lambda)^l delta_{t+l} with delta = r + gamma V' - V. Rounding errors are set to 0.
     """
-    row_N, seen = returns.row_N, returns.seen
-    value_N = to_rows(returns.statistics.mean_G[seen.run_N], row_N)
-    penalty_N = group_statistics(GroupedValues(batch.penalty[row_N]), seen, ddof=0).deviation_N
-    advantage_N: FloatArray = _targets(batch, value_N, lambda_N, gamma) - value_N - to_rows(penalty_N, row_N)
+    groups = group_steps(
+        batch, options.history_length, "observation_action" if options.history_length else "observation"
+    )
+    row_N = groups.row_N
+    seen, context = Runs.from_starts(groups.starts[0]), Runs.from_starts(groups.starts[-1])
+    return_N = unpenalised_returns(batch, gamma)
+    returns, in_context, penalties = (
+        group_statistics(GroupedValues(column_N[row_N]), runs, ddof=0)
+        for column_N, runs in ((return_N, seen), (return_N, context), (batch.penalty, seen))
+    )
+    share_O = explained_shares(_spread(returns, seen), _spread(in_context, context), batch.observation[row_N])
+    lambda_O = options.lambda_min + (1.0 - options.lambda_min) * np.minimum(1.0, options.trust * share_O)
+    value_N = to_rows(returns.mean_G[seen.run_N], row_N)
+    target_N = _targets(batch, value_N, lambda_O[batch.observation], gamma)
+    advantage_N: FloatArray = target_N - value_N - to_rows(penalties.deviation_N, row_N)
     rounding_N = np.maximum(RELATIVE_TOLERANCE * largest_magnitudes(batch), _SMALLEST)
     advantage_N[np.abs(advantage_N) <= rounding_N] = 0.0
-    return advantage_N
+    return Advantages(batch_scaled(advantage_N, options.mode), return_N - batch.penalty)
 
 
 def _targets(batch: StepBatch, value_N: FloatArray, lambda_N: FloatArray, gamma: float) -> FloatArray:
-    """Y of every step, float64[N] in row order; see `temporal_credit`."""
+    """Y of every step, float64[N] in row order; see `atd`."""
     next_value_N, next_lambda_N = (np.append(column_N[batch.order][1:], 0.0) for column_N in (value_N, lambda_N))
     goes_on_N = np.ones(len(batch))
     goes_on_N[batch.trajectory_start[1:] - 1] = 0.0

@@ -25,19 +25,16 @@ from pathlib import Path
 from threading import Lock
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from campaign_table import (
     ESTIMATORS,
     FEWEST_SEEDS,
     RateTrial,
     Trained,
+    as_markdown,
     chosen_rate,
-    claim,
     rate_trials,
     settings_of,
-    shown_leads,
     store,
     store_rate_trials,
     stored,
@@ -148,20 +145,12 @@ def show() -> None:
     """Print the tables."""
     done = stored()
     for settings, found in tables().items():
-        if not found:
-            there = [one for one in done if one.settings == settings]
-            named = ", ".join(sorted({one.estimator for one in there}))
-            print(f"{settings}: {len(there)} trainings of {named}; a table takes {FEWEST_SEEDS} seeds of each")
+        if found:
+            print(f"{settings}: {found[0].seeds} seeds\n\n{as_markdown(found)}")
             continue
-        table = Table(
-            "estimator", "seeds", "after", "lead", "while training", "lead", "what may be said", title=settings
-        )
-        for row in found:
-            after, during = ("", "") if row.is_reference else shown_leads(row)
-            table.add_row(
-                row.estimator, str(row.seeds), f"{row.after:.1f}", after, f"{row.during:.1f}", during, claim(row)
-            )
-        Console(width=150).print(table)
+        there = [one for one in done if one.settings == settings]
+        named = ", ".join(sorted({one.estimator for one in there}))
+        print(f"{settings}: {len(there)} trainings of {named}; a table takes {FEWEST_SEEDS} seeds of each")
 
 
 def main(arguments: list[str] | None = None) -> None:

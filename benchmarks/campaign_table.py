@@ -13,6 +13,7 @@ import numpy as np
 from hgpo.columns import FloatArray
 from hgpo.utils.files import write_text
 from paired import SIGNIFICANT, Difference, holm, paired_difference
+from stored_rows import json_rows, markdown_table
 
 HERE = Path(__file__).parent
 STORED = HERE / "campaign.json"
@@ -166,8 +167,7 @@ def store(done: list[Trained]) -> None:
 
 
 def _write_lines(path: Path, trainings: Sequence[Trained | RateTrial]) -> None:
-    lines = ",\n".join(json.dumps(asdict(one)) for one in trainings)
-    write_text(path, f"[\n{lines}\n]\n")
+    write_text(path, json_rows(map(asdict, trainings)) + "\n")
 
 
 def rows(done: list[Trained]) -> list[Row]:
@@ -225,14 +225,13 @@ def claim(row: Row) -> str:
 
 def as_markdown(found: list[Row]) -> str:
     """The rows as a Markdown table."""
-    lines = [
-        f"| estimator | after, % | − {found[0].reference} | while training, % | − {found[0].reference} | conclusion |",
-        "|---|---|---|---|---|---|",
-    ]
+    reference = found[0].reference
+    lines = []
     for row in found:
         after, during = ("", "") if row.is_reference else shown_leads(row)
-        lines.append(f"| {row.estimator} | {row.after:.1f} | {after} | {row.during:.1f} | {during} | {claim(row)} |")
-    return "\n".join(lines) + "\n"
+        lines.append([row.estimator, f"{row.after:.1f}", after, f"{row.during:.1f}", during, claim(row)])
+    heads = ["estimator", "after, %", f"− {reference}", "while training, %", f"− {reference}", "conclusion"]
+    return markdown_table(heads, lines)
 
 
 def shown_leads(row: Row) -> tuple[str, str]:

@@ -36,14 +36,13 @@ class Problem:
     """The policy and the probability of a reward in each context.
 
     Attributes:
-        name, says: name and description of the problem.
+        name: of the problem.
         policy: P(action 1 | context), 4 numbers. base, gain: P(reward 1) = base[c] + gain[c] * action.
 
     Example: in context BR of "A strong", P(reward 1) is .8 for action 0, and action 1 adds .2.
     """
 
     name: str
-    says: str
     policy: tuple[float, ...]
     base: tuple[float, ...]
     gain: tuple[float, ...]
@@ -75,23 +74,26 @@ class Problem:
 
 _EVEN, _STRONG = (0.5,) * 4, (0.0, 0.3, 0.5, 0.8)
 PROBLEMS = (
-    Problem("P", "history moves only the policy", (0.9, 0.5, 0.5, 0.1), (0.1,) * 4, (0.8,) * 4),
-    Problem("P mild", "history moves the policy a little", (0.7, 0.5, 0.5, 0.3), (0.1,) * 4, (0.8,) * 4),
-    Problem("none", "history moves nothing", _EVEN, (0.1,) * 4, (0.8,) * 4),
-    Problem("A strong", "history hides what the state does not show", _EVEN, _STRONG, (0.2,) * 4),
-    Problem("A extreme", "history decides nearly everything", _EVEN, (0.0, 0.0, 0.9, 0.9), (0.1,) * 4),
-    Problem("A skewed", "A strong, with a policy that prefers action 1", (0.8,) * 4, _STRONG, (0.2,) * 4),
+    # The history changes the policy only.
+    Problem("P", (0.9, 0.5, 0.5, 0.1), (0.1,) * 4, (0.8,) * 4),
+    # The history changes the policy a little.
+    Problem("P mild", (0.7, 0.5, 0.5, 0.3), (0.1,) * 4, (0.8,) * 4),
+    # The history changes nothing.
+    Problem("none", _EVEN, (0.1,) * 4, (0.8,) * 4),
+    # The probability of the reward depends on the history, which the observation does not show.
+    Problem("A strong", _EVEN, _STRONG, (0.2,) * 4),
+    # The history decides most of the reward.
+    Problem("A extreme", _EVEN, (0.0, 0.0, 0.9, 0.9), (0.1,) * 4),
+    # As "A strong", with a policy that prefers action 1.
+    Problem("A skewed", (0.8,) * 4, _STRONG, (0.2,) * 4),
 )
 STRESS = (
-    Problem("I opposed", "the better action depends on u", _EVEN, (0.3, 0.3, 0.7, 0.7), (0.4, 0.4, -0.4, -0.4)),
-    Problem("I partial", "the action matters in two contexts only", _EVEN, (0.0, 0.3, 0.5, 0.4), (0.5, 0.0, 0.0, 0.5)),
-    Problem(
-        "I policy",
-        "the better action depends on u, and the policy half knows",
-        (0.8, 0.5, 0.5, 0.2),
-        (0.0, 0.3, 0.7, 0.9),
-        (0.5, 0.4, -0.4, -0.5),
-    ),
+    # The better action depends on u.
+    Problem("I opposed", _EVEN, (0.3, 0.3, 0.7, 0.7), (0.4, 0.4, -0.4, -0.4)),
+    # The action matters in two contexts only.
+    Problem("I partial", _EVEN, (0.0, 0.3, 0.5, 0.4), (0.5, 0.0, 0.0, 0.5)),
+    # The better action depends on u, and the policy prefers it in two contexts.
+    Problem("I policy", (0.8, 0.5, 0.5, 0.2), (0.0, 0.3, 0.7, 0.9), (0.5, 0.4, -0.4, -0.5)),
 )
 """Problems in which history and action interact, as in none of `PROBLEMS`; they reveal the assumptions of a method."""
 

@@ -14,11 +14,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+import numpy as np
 
 from hgpo.runs.folder import RunDirectory, read_metrics
+from hgpo.utils.plot_style import PALETTE, empty_figure, save_figure
 from runs import train
+from stored_rows import markdown_table
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "quickstart" / "hgpo.toml"
 SAME_FOR_BOTH = ("policy.device=cpu", "run.threads=1", "training.recompute_log_probs=true")
@@ -47,7 +48,7 @@ def main() -> None:
         found = measure(arguments.folder.resolve(), arguments.recipe, arguments.updates)
     if arguments.output:
         arguments.output.write_text(json.dumps(found, indent=1) + "\n")
-    show(found, Console())
+    print(table(found))
     if arguments.picture:
         draw(found, arguments.picture)
 
@@ -75,23 +76,23 @@ def figures(run: RunDirectory) -> dict[str, Any]:
     }
 
 
-def rows(found: dict[str, Any]) -> list[tuple[str, ...]]:
+def table(found: dict[str, Any]) -> str:
     """The table of docs/results/engines.md: a label and one cell for each engine."""
     runs = found["runs"].values()
 
     def percents(label: str, values: Iterable[float]) -> tuple[str, ...]:
         return (label, *(f"{100 * value:.1f} %" for value in values))
 
-    table = [percents("held-out games, before", (run["before"] for run in runs))]
+    lines = [percents("held-out games, before", (run["before"] for run in runs))]
     for first in range(0, found["updates"], BLOCK):
         last = min(first + BLOCK, found["updates"])
-        table.append(
+        lines.append(
             percents(f"rollouts of updates {first + 1}–{last}", (mean(run, "success", first, last) for run in runs))
         )
-    table.append(percents("held-out games, after", (run["after"] for run in runs)))
+    lines.append(percents("held-out games, after", (run["after"] for run in runs)))
     for key, label in (("seconds_collect", "collecting"), ("seconds_update", "updating")):
-        table.append((f"seconds an update, {label}", *(f"{mean(run, key, 0, found['updates']):.1f}" for run in runs)))
-    return table
+        lines.append((f"seconds an update, {label}", *(f"{mean(run, key, 0, found['updates']):.1f}" for run in runs)))
+    return markdown_table(["", *found["runs"]], lines)
 
 
 def mean(run: dict[str, Any], key: str, first: int, last: int) -> float:
@@ -99,32 +100,19 @@ def mean(run: dict[str, Any], key: str, first: int, last: int) -> float:
     return float(statistics.fmean(run["curve"][key][first:last]))
 
 
-def show(found: dict[str, Any], console: Console) -> None:
-    table = Table("", *found["runs"], title=f"{found['recipe']}, {found['updates']} updates", title_justify="left")
-    for row in rows(found):
-        table.add_row(*row)
-    console.print(table)
-
-
 def draw(found: dict[str, Any], path: Path) -> None:
     """Success of the rollouts of each update, faint, and the mean of ten updates around it."""
-    import matplotlib
-    import numpy as np
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 3.5), dpi=110, layout="constrained")
-    for (engine, run), colour in zip(found["runs"].items(), ("#4269d0", "#ff725c"), strict=True):
-        success_U = 100 * np.asarray(run["curve"]["success"])
-        update_U = np.arange(1, len(success_U) + 1)
-        window = np.abs(update_U[:, None] - update_U) <= BLOCK / 2
-        axes.plot(update_U, success_U, color=colour, alpha=0.3, linewidth=1)
-        axes.plot(update_U, window @ success_U / window.sum(1), color=colour, linewidth=2, label=engine)
-    axes.set(xlabel="update", ylabel="success of the rollouts, %", ylim=(0, 100))
-    axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path)
+    with empty_figure(7, 3.5) as figure:
+        axes = figure.subplots()
+        for (engine, run), colour in zip(found["runs"].items(), PALETTE, strict=False):
+            success_U = 100 * np.asarray(run["curve"]["success"])
+            update_U = np.arange(1, len(success_U) + 1)
+            window = np.abs(update_U[:, None] - update_U) <= BLOCK / 2
+            axes.plot(update_U, success_U, color=colour, alpha=0.3, linewidth=1)
+            axes.plot(update_U, window @ success_U / window.sum(1), color=colour, linewidth=2, label=engine)
+        axes.set(xlabel="update", ylabel="success of the rollouts, %", ylim=(0, 100))
+        axes.legend()
+        save_figure(figure, path, path.suffix)
 
 
 if __name__ == "__main__":

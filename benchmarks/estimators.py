@@ -2,18 +2,16 @@
 
     python benchmarks/estimators.py                     # 6,400 steps (the paper's batch) and 64,000: two minutes
     python benchmarks/estimators.py --quick             # 6,400 steps alone: seconds
-    python benchmarks/estimators.py --large             # also 640,000 and 10,000,000 steps: minutes, 10 GB of memory
     python benchmarks/estimators.py --check             # exit status 1 if a ratio is far below that in baseline.json
     python benchmarks/estimators.py --update-baseline   # record this machine's ratios
 
 A batch is 16 tasks × 8 trajectories × 50 steps, or a multiple of it, with a text of about 290 characters per step
 (`step_batches.py`). "From texts" is `StepBatch.from_columns` and `compute_advantages` on Python lists with new texts
 for each call, "interned" is `compute_advantages` alone. The published way (`published.py`, HGPO) is measured in the
-same run and its advantages must equal the library's; above 64,000 steps it is extrapolated, returns with the square of
-the number of steps, groups in proportion.
+same run and its advantages must equal the library's.
 
 Times are CPU seconds of one process with one thread, which equal wall time on an idle machine and exclude waiting on a
-busy one. Memory is the highest resident size during a call minus the resident size before it.
+busy one.
 """
 
 from __future__ import annotations
@@ -21,9 +19,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,7 +34,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hgpo import StepBatch, compute_advantages
-from hgpo.estimators import Advantages, get, parse_options
+from hgpo.estimators import Advantages
 from step_batches import STEPS, TRAJECTORIES, RawBatch
 from timing import Timing, timed
 
@@ -52,8 +49,8 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
     "gigpo": {"estimator": "gigpo"},
     "grpo": {"estimator": "grpo"},
 }
-PAPER, TENFOLD, LARGE, HUGE = 6_400, 64_000, 640_000, 10_000_000
-REPEATS = {PAPER: 100, TENFOLD: 20, LARGE: 5, HUGE: 2}
+PAPER, TENFOLD = 6_400, 64_000
+REPEATS = {PAPER: 100, TENFOLD: 20}
 PUBLISHED_REPEATS = {PAPER: 5, TENFOLD: 1}
 LARGEST_DIFFERENCE = 1e-9
 """Largest allowed difference of float64 results summed in another order; advantages are at most about 10."""
@@ -74,54 +71,31 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """CPU seconds of the published way: returns and groups. `extrapolated` says they were not measured at this size."""
+    """CPU seconds of the published way: returns and groups."""
 
-    steps: int
     returns: float
     groups: float
-    extrapolated: bool = False
 
     @property
     def seconds(self) -> float:
         """Both together."""
         return self.returns + self.groups
 
-    def at(self, steps: int) -> Published:
-        """Extrapolate to another size: returns are quadratic in the number of steps, groups linear."""
-        factor = steps / self.steps
-        return Published(steps, self.returns * factor**2, self.groups * factor, extrapolated=True)
-
 
 def measure(raw: RawBatch, repeats: int) -> list[Measurement]:
     """Every estimator on one batch."""
     results = []
     for name, options in ESTIMATORS.items():
-        columns = partial(raw.columns, actions=needs_actions(**options))
-        batch = StepBatch.from_columns(**columns())
-        texts, _ = timed(partial(compute_from_texts, options=options), columns, repeats)
+        batch = StepBatch.from_columns(**raw.columns())
+        texts, _ = timed(partial(compute_from_texts, options=options), raw.columns, repeats)
         interned, _ = timed(partial(compute_advantages, **options), lambda batch=batch: batch, repeats)
         results.append(Measurement(len(raw), name, interned, texts))
     return results
 
 
-def needs_actions(estimator: str, **options: Any) -> bool:
-    """Whether the estimator needs the column `action`."""
-    return "action" in get(estimator).needs(parse_options(estimator, **options))
-
-
 def compute_from_texts(columns: dict[str, Any], options: dict[str, Any]) -> Advantages:
     """Compute advantages from lists of Python values."""
     return compute_advantages(StepBatch.from_columns(**columns), **options)
-
-
-def measure_apart(steps: int) -> list[Measurement]:
-    """`measure` in a separate process, so that earlier allocations do not affect its memory."""
-    command = [sys.executable, __file__, "--measure", str(steps)]
-    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    return [
-        Measurement(row["steps"], row["estimator"], Timing(**row["interned"]), Timing(**row["texts"]))
-        for row in json.loads(output)
-    ]
 
 
 def measure_published(raw: RawBatch, repeats: int) -> Published:
@@ -140,7 +114,7 @@ def measure_published(raw: RawBatch, repeats: int) -> Published:
         lambda _: published.step_advantages(return_N, text, group, trajectory, HISTORY_LENGTH), lambda: None, repeats
     )
     check_equal(raw, advantage_N)
-    return Published(len(raw), returns.minimum, groups.minimum)
+    return Published(returns.minimum, groups.minimum)
 
 
 def check_equal(raw: RawBatch, published_N: np.ndarray) -> float:
@@ -174,28 +148,6 @@ def ratios(measurements: list[Measurement], published: dict[int, Published]) -> 
     }
 
 
-def targets(measurements: list[Measurement], published: dict[int, Published]) -> list[tuple[str, str, bool]]:
-    """(target, measured value, whether it is met); the slower of the two HGPO presets counts."""
-    hgpo = {steps: [m for m in measurements if m.steps == steps and "hgpo" in m.estimator] for steps in published}
-    texts = {steps: max(m.texts.minimum for m in both) for steps, both in hgpo.items()}
-    interned = {steps: max(m.interned.minimum for m in both) for steps, both in hgpo.items()}
-    rows = []
-    for steps, wanted in ((PAPER, 150), (TENFOLD, 600)):
-        if steps in texts:
-            ratio = published[steps].seconds / texts[steps]
-            rows.append((f"{steps:,} from texts: {wanted}× faster than published", f"{ratio:,.0f}×", ratio >= wanted))
-    if PAPER in interned:
-        spent = interned[PAPER]
-        rows.append((f"{PAPER:,} interned: 2.5 ms", f"{1e3 * spent:.2f} ms", spent <= 2.5e-3))
-    if HUGE in texts:
-        growth = (texts[HUGE] / HUGE) / (texts[TENFOLD] / TENFOLD)
-        memory = max((m.texts.memory or 0) for m in hgpo[HUGE]) / 2**30
-        rows.append((f"{HUGE:,} from texts: under 60 s", f"{texts[HUGE]:.1f} s", texts[HUGE] < 60))
-        rows.append((f"{HUGE:,} from texts: 8 GiB beyond the input", f"{memory:.2f} GiB", 0 < memory < 8))
-        rows.append((f"{HUGE:,}: at most 3× the time per step of {TENFOLD:,}", f"{growth:.2f}×", growth <= 3))
-    return rows
-
-
 def fallen(measured: dict[str, float], baseline: dict[str, float]) -> list[str]:
     """A line of text for each ratio that is more than `TOLERANCE` below the recorded ratio."""
     return [
@@ -206,10 +158,8 @@ def fallen(measured: dict[str, float], baseline: dict[str, float]) -> list[str]:
 
 
 def show(console: Console, measurements: list[Measurement], published: dict[int, Published]) -> None:
-    """One row per size and estimator, then the targets."""
-    table = Table(
-        "steps", "estimator", "interned, ms", "from texts, ms", "published", "interned", "from texts", "memory"
-    )
+    """One row per size and estimator."""
+    table = Table("steps", "estimator", "interned, ms", "from texts, ms", "published", "interned", "from texts")
     for m in measurements:
         reference, is_hgpo = published[m.steps], "hgpo" in m.estimator
         ratio = (lambda timing, reference=reference: f"{reference.seconds / timing.minimum:,.0f}×") if is_hgpo else None
@@ -218,45 +168,27 @@ def show(console: Console, measurements: list[Measurement], published: dict[int,
             m.estimator,
             f"{1e3 * m.interned.minimum:,.2f} ({1e3 * m.interned.median:,.2f})",
             f"{1e3 * m.texts.minimum:,.2f} ({1e3 * m.texts.median:,.2f})",
-            f"{reference.seconds:,.{0 if reference.extrapolated else 2}f} s{' *' if reference.extrapolated else ''}"
-            if is_hgpo
-            else "",
+            f"{reference.seconds:,.2f} s" if is_hgpo else "",
             ratio(m.interned) if ratio else "",
             ratio(m.texts) if ratio else "",
-            "" if m.texts.memory is None else f"{m.texts.memory / 2**20:,.0f} MiB",
             end_section=m.estimator == list(ESTIMATORS)[-1],
         )
     console.print(table)
-    console.print("Least CPU time (median in brackets); ratios of the least. * extrapolated. Memory: from texts.")
-    for reference in published.values():
-        if not reference.extrapolated:
-            console.print(
-                f"published, {reference.steps:,}: returns {reference.returns:.2f} s, groups {reference.groups:.2f} s"
-            )
-    for target, found, met in targets(measurements, published):
-        console.print(f"{'met' if met else 'MISSED':7} {target}: {found}")
+    console.print("Least CPU time (median in brackets); ratios of the least.")
+    for steps, reference in published.items():
+        console.print(f"published, {steps:,}: returns {reference.returns:.2f} s, groups {reference.groups:.2f} s")
 
 
 def main() -> int:
     """Measure, show, and compare with what was recorded."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help=f"{PAPER:,} steps alone")
-    parser.add_argument("--large", action="store_true", help=f"also {LARGE:,} and {HUGE:,} steps")
     parser.add_argument("--check", action="store_true", help="fail if a ratio fell or a published result differs")
     parser.add_argument("--update-baseline", action="store_true", help=f"write the ratios to {BASELINE.name}")
-    parser.add_argument("--measure", type=int, metavar="STEPS", help="measure one size and print it as JSON")
     arguments = parser.parse_args()
-    if arguments.measure:
-        results = measure(batch_of(arguments.measure), REPEATS.get(arguments.measure, 5))
-        print(json.dumps([asdict(m) for m in results]))
-        return 0
-
-    sizes: tuple[int, ...] = (PAPER,) if arguments.quick else (PAPER, TENFOLD)
-    published = {steps: measure_published(batch_of(steps), PUBLISHED_REPEATS[steps]) for steps in sizes}
-    if arguments.large:
-        sizes += (LARGE, HUGE)
-        published |= {steps: published[max(published)].at(steps) for steps in (LARGE, HUGE)}
-    measurements = [m for steps in sizes for m in measure_apart(steps)]
+    batches = {steps: batch_of(steps) for steps in ((PAPER,) if arguments.quick else (PAPER, TENFOLD))}
+    measurements = [m for steps, raw in batches.items() for m in measure(raw, REPEATS[steps])]
+    published = {steps: measure_published(raw, PUBLISHED_REPEATS[steps]) for steps, raw in batches.items()}
     console = Console(width=140)
     show(console, measurements, published)
 

@@ -2,14 +2,10 @@
 
     python benchmarks/gradients.py play runs/quickstart POOL --checkpoint start --first 12000     # minutes to an hour
     python benchmarks/gradients.py align POOL --json benchmarks/gradients.json
-    python benchmarks/gradients.py update POOL --contenders "gigpo / observation" "graphgpo / published_g2po"
-    python benchmarks/gradients.py branch POOL --steps 256       # single steps beside rollouts that branch off there
 
 `play` makes a pool: many rollouts of each task with a sketch of the gradient of each step.
 `align` compares every estimator, with every state key and number of rollouts, with the true gradient of the same tasks
-and of other tasks; tasks are the units of its intervals. `update` carries out one update with each, of equal
-divergence, and estimates the change of the probability to win. `branch` compares the advantages of single steps with
-estimates from rollouts that start in the same state and history. An interrupted command continues when it is repeated.
+and of other tasks; tasks are the units of its intervals. An interrupted `play` continues when it is repeated.
 """
 
 from __future__ import annotations
@@ -29,24 +25,19 @@ from rich.progress import track
 from rich.table import Table
 
 from hgpo.columns import FloatArray
-from hgpo.rollout.records import StepRecord, to_step_batch
+from hgpo.rollout.records import to_step_batch
 from hgpo.steps import StepBatch
 from hgpo.utils.files import write_text
-from paired import paired_difference
-from true_gradient.alignment import FIGURES, Interval, TaskGradients, compare, products
-from true_gradient.branches import Errors, MeasuredSteps, branch, errors, repeated
-from true_gradient.contenders import CONTENDERS, level_estimates, true_gradient_weights
-from true_gradient.one_update import UpdatePlan, Updater, UpdateRows
+from stored_rows import json_rows
+from true_gradient.alignment import FIGURES, Interval, compare, products
+from true_gradient.contenders import CONTENDERS, true_gradient_weights
 from true_gradient.pools import PoolPart, PoolSettings, make_pool, open_player, read_pool, read_settings
-from true_gradient.replay import KEYS, trajectories
+from true_gradient.replay import KEYS
 
 SIZES = (4, 8, 32)
-STEPS_AT_ONCE = 16
 Figures = dict[str, dict[str, dict[str, Interval]]]
 """See `true_gradient.alignment.compare`."""
 REFERENCES = ("gigpo / observation", "hgpo paper / observation", "nested_td / published_g2po")
-
-
 Sums = dict[str, NDArray[np.float32]]
 """Name of a group (`batch_of`) -> the sum over its steps of advantage times sketched gradient, float32[W]."""
 
@@ -56,7 +47,7 @@ def batch_of(part: PoolPart, key: str, size: int) -> StepBatch:
     return to_step_batch(
         [
             replace(step, group=group_name(step.task_id, int(step.trajectory.rpartition("#")[2]) // size))
-            for step in part.steps.records(key)
+            for step in part.steps[key]
         ]
     )
 
@@ -90,7 +81,7 @@ def align(
     true: Sums = {}
     tasks: set[str] = set()
     for part in track(read_pool(pool, player, keys), pool.name, total=-(-settings.tasks // settings.at_once)):
-        tasks |= {step.task_id for step in part.steps.steps}
+        tasks |= {step.task_id for step in part.steps[keys[0]]}
         halves = batch_of(part, keys[0], settings.rollouts // 2)
         true |= sums(part, halves, true_gradient_weights(halves) * 2 / settings.rollouts)
         for size, key in itertools.product(sizes, keys):
@@ -104,10 +95,7 @@ def align(
     true_T2W = by_task(true, 2)
     return {
         size: compare(
-            {
-                name: products(TaskGradients(by_task(of, settings.rollouts // size), true_T2W))
-                for name, of in by_name.items()
-            },
+            {name: products(by_task(of, settings.rollouts // size), true_T2W) for name, of in by_name.items()},
             references,
         )
         for size, by_name in found.items()
@@ -121,77 +109,6 @@ def show(figures: Figures, title: str, console: Console) -> None:
         cells = [f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]" for one in intervals]
         table.add_row(*name.split(" / "), *cells)
     console.print(table)
-
-
-def change_by_updates(pool: Path, options: argparse.Namespace) -> None:
-    """Update once with every contender and batch that `updates.jsonl` of the pool lacks, and show the table."""
-    pairs = [tuple(name.split(" / ")) for name in options.contenders]
-    for name, key in pairs:
-        if name not in CONTENDERS or key not in KEYS:
-            raise SystemExit(f"{name} / {key}: an estimator of {', '.join(CONTENDERS)}; a key of {', '.join(KEYS)}")
-    plan = UpdatePlan(options.tasks, options.size, options.divergence, options.evaluated, options.seed)
-    rows = UpdateRows(pool / "updates.jsonl", plan)
-    missing = [pair for pair in itertools.product(range(options.batches), pairs) if not rows.has(*pair)]
-    if missing:
-        updater = Updater.of_pool(pool, sorted({key for _, key in pairs}), plan)
-        for number, pair in track(missing, f"{pool.name}: updating"):
-            rows.add(number, pair, updater.change(number, *pair))
-    show_changes(rows, pairs, options.batches, Console())
-
-
-def show_changes(rows: UpdateRows, pairs: Sequence[tuple[str, ...]], batches: int, console: Console) -> None:
-    title = f"points of success after one update of equal divergence, {batches} batches, minus {' / '.join(pairs[0])}"
-    table = Table("estimator", "state key", "same tasks", "difference", "other tasks", "difference", title=title)
-    found = {pair: rows.changes(pair, batches) for pair in pairs}
-    base_2B = found[pairs[0]].T
-    for pair, change_B2 in found.items():
-        cells = []
-        for change_B, base_B in zip(change_B2.T, base_2B, strict=True):
-            cells += [f"{change_B.mean():+.2f}", "" if pair == pairs[0] else str(paired_difference(change_B, base_B))]
-        table.add_row(*pair, *cells)
-    console.print(table)
-
-
-def branched_errors(pool: Path, options: argparse.Namespace) -> dict[str, dict[str, Errors]]:
-    """{which steps: {estimate: its errors}} for random steps of a pool, with one state key."""
-    player = open_player(read_settings(pool))
-    records = [record for part in read_pool(pool, player, [options.key]) for record in part.steps.records(options.key)]
-    by_trajectory = trajectories(records)
-    by_task: dict[str, list[list[StepRecord]]] = {}
-    for trajectory in by_trajectory.values():
-        by_task.setdefault(trajectory[0].task_id, []).append(trajectory)
-    rows = np.random.default_rng(options.seed).permutation(len(records))[: options.steps]
-    begun = [by_trajectory[records[row].trajectory][: records[row].step + 1] for row in rows]
-
-    folder = pool / f"branches-{options.key}-{options.size}-{options.branches}-{options.seed}"
-    folder.mkdir(exist_ok=True)
-    parts = []
-    for number, first in enumerate(track(range(0, len(begun), STEPS_AT_ONCE), "playing branches")):
-        chosen, path = begun[first : first + STEPS_AT_ONCE], folder / f"{number:03d}-{options.steps}.npz"
-        if not path.exists():
-            rng = np.random.default_rng((options.seed, number))
-            branched = branch(player, chosen, options.branches, rng)
-            MeasuredSteps.of(branched, repeated(branched, by_task, options.size, level_estimates)).save(path)
-        parts.append(MeasuredSteps.load(path))
-    measured = MeasuredSteps.joined(parts)
-    shared_S = (measured.estimates["full history"][1] > 1).all(axis=1)
-    subsets = {"all steps": np.ones_like(shared_S), "steps whose full history another rollout has": shared_S}
-    return {
-        subset: {name: errors(measured, name, chosen_S) for name in measured.estimates}
-        for subset, chosen_S in subsets.items()
-        if chosen_S.sum() > 1
-    }
-
-
-def show_errors(found: dict[str, dict[str, Errors]], console: Console) -> None:
-    for subset, by_name in found.items():
-        steps, signal = next((one.steps, one.signal) for one in by_name.values())
-        names = ("bias", "squared bias", "variance", "squared error", "correlation")
-        table = Table("estimate", *names, title=f"{subset}: {steps}; mean squared advantage {signal:.3f}")
-        for name, one in by_name.items():
-            values = (one.bias, one.squared_bias, one.variance, one.squared_error, one.correlation)
-            table.add_row(name, *(f"{value:.3f}" for value in values))
-        console.print(table)
 
 
 def main() -> None:
@@ -214,26 +131,7 @@ def main() -> None:
         "--references", nargs="+", default=REFERENCES, metavar="'ESTIMATOR / KEY'", help="to subtract from the others"
     )
     compare_parser.add_argument("--json", type=Path, help="write the figures there")
-    update = commands.add_parser("update", help="update once with each estimator, and estimate the change of success")
-    update.add_argument("pool", type=Path)
-    update.add_argument(
-        "--contenders", nargs="+", required=True, metavar="'ESTIMATOR / KEY'", help="the first is compared with"
-    )
-    for name, number in (("batches", 8), ("tasks", 16), ("size", 8), ("evaluated", 16), ("seed", 0)):
-        update.add_argument(f"--{name}", type=int, default=number, help=f"default: {number}")
-    update.add_argument("--divergence", type=float, default=0.002, help="nats per token (default: 0.002)")
-    branches = commands.add_parser("branch", help="compare single advantages with those of branched rollouts")
-    branches.add_argument("pool", type=Path)
-    branches.add_argument("--key", choices=KEYS, default=KEYS[0], help=f"state key (default: {KEYS[0]})")
-    for name, number in (("steps", 256), ("branches", 32), ("size", 8), ("seed", 0)):
-        branches.add_argument(f"--{name}", type=int, default=number, help=f"default: {number}")
     arguments = parser.parse_args()
-    if arguments.command == "branch":
-        show_errors(branched_errors(arguments.pool, arguments), Console())
-        return
-    if arguments.command == "update":
-        change_by_updates(arguments.pool, arguments)
-        return
     if arguments.command == "play":
         named = {name: getattr(arguments, name) for name in ("run", "checkpoint", "split", "first", "tasks")}
         named |= {name: getattr(arguments, name) for name in ("rollouts", "at_once", "seed")}
@@ -259,7 +157,7 @@ def write(path: Path, pool: str, found: dict[int, Figures]) -> None:
             }
             row = {"pool": pool, "rollouts": size, "estimator": estimator, "key": key, "figures": values}
             rows[pool, size, estimator, key] = row
-    write_text(path, "[\n" + ",\n".join(json.dumps(row) for row in rows.values()) + "\n]\n")
+    write_text(path, json_rows(rows.values()) + "\n")
 
 
 def _rounded(one: Interval) -> list[float] | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from multiprocessing import get_context
@@ -21,14 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
-from long_games import page
 from long_games.cells import MEASURES, Cell, CellFile, Settings, measured
 from long_games.contenders import CONTENDERS, REFERENCE
 from long_games.families import FAMILIES, FIRST_REPORTED
 from long_games.picture import draw
-from long_games.tables import ALL, FIGURES, summary
+from long_games.tables import as_markdown, summary
+from stored_rows import json_document
 
 DEFAULT_INSTANCES = {"choose": 3, "report": 30}
 
@@ -44,15 +43,6 @@ def wanted(first: int, options: argparse.Namespace) -> list[Cell]:
     ]
 
 
-def finished(cells: list[Cell], settings: Settings, workers: int) -> Iterator[tuple[Cell, dict[str, Any]]]:
-    """Measure the cells in this process or in several worker processes; yield results as they are completed."""
-    if workers == 1:
-        yield from (_cell(cell, settings) for cell in cells)
-        return
-    with get_context("spawn").Pool(workers) as pool:
-        yield from pool.imap_unordered(partial(_cell, settings=settings), cells)
-
-
 def _cell(cell: Cell, settings: Settings) -> tuple[Cell, dict[str, Any]]:
     return cell, measured(cell, settings)
 
@@ -63,41 +53,24 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
         options.verb, kl=options.kl, rate=options.rate, batches=options.batches, updates=options.updates
     )
     cells = wanted(0 if options.verb == "choose" else FIRST_REPORTED, options)
-    with CellFile(options.cells, settings) as file:
-        missing = [cell for cell in cells if cell not in file.done]
-        console.print(f"{len(cells)} cells, {len(missing)} to measure")
-        started = time.perf_counter()
-        for n, (cell, result) in enumerate(finished(missing, settings, options.workers), 1):
+    file = CellFile(options.cells, settings)
+    missing = [cell for cell in cells if cell not in file.done]
+    console.print(f"{len(cells)} cells, {len(missing)} to measure")
+    started = time.perf_counter()
+    with get_context("spawn").Pool(options.workers) as pool:
+        for n, (cell, result) in enumerate(pool.imap_unordered(partial(_cell, settings=settings), missing), 1):
             file.append(cell, result)
             if n % 100 == 0:
                 each = (time.perf_counter() - started) / n
                 console.print(f"{n} measured, {each:.2f} s each, {each * (len(missing) - n) / 60:.0f} minutes to go")
-        return summary(file.done, asdict(settings), options.estimators)
+    return summary(file.done, asdict(settings), options.estimators)
 
 
 def show(found: dict[str, Any], console: Console) -> None:
-    """Print one table per figure: the mean of each family and, below it, the lead over the reference."""
-    for figure in FIGURES:
-        cells = {(row["family"], row["estimator"]): row for row in found["rows"] if row["figure"] == figure}
-        if not cells:
-            continue
-        families = [family for family in (*FAMILIES, ALL) if any(key[0] == family for key in cells)]
-        counts = {
-            family: next(row["instances"] for key, row in cells.items() if key[0] == family) for family in families
-        }
-        table = Table("estimator", *(f"{family} ({counts[family]})" for family in families), title=figure)
-        digits = 3 if figure.startswith("cosine") else 2
-        for name in dict.fromkeys(key[1] for key in cells):
-            here = [cells[family, name] for family in families]
-            table.add_row(name, *(page.figure_and_lead(row, digits) for row in here))
-        console.print(table)
-
-
-def as_json(found: dict[str, Any]) -> str:
-    """The summary as JSON, one row per line."""
-    parts = [f'"settings": {json.dumps(found["settings"])}']
-    parts += [f'"{name}": [\n' + ",\n".join(map(json.dumps, found[name])) + "\n]" for name in ("rows", "curves")]
-    return "{" + ",\n".join(parts) + "}\n"
+    """Print one table per figure."""
+    for figure in dict.fromkeys(row["figure"] for row in found["rows"]):
+        names = list(dict.fromkeys(row["estimator"] for row in found["rows"]))
+        console.print(f"{figure}\n\n{as_markdown(found, figure, names)}", markup=False)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -120,7 +93,7 @@ def parser() -> argparse.ArgumentParser:
         )
         made.add_argument("--measures", nargs="+", choices=MEASURES, default=list(MEASURES))
         made.add_argument("--families", nargs="+", choices=list(FAMILIES), default=list(FAMILIES), metavar="NAME")
-        made.add_argument("--estimators", nargs="+", choices=list(CONTENDERS), default=list(CONTENDERS), metavar="NAME")
+        made.add_argument("--estimators", nargs="+", choices=CONTENDERS, default=CONTENDERS, metavar="NAME")
         made.add_argument("--kl", type=float, default=usual.kl, help="divergence of an update")
         made.add_argument("--rate", type=float, default=usual.rate, help="of Adam, in logits")
         made.add_argument("--batches", type=int, default=usual.batches, help="for the cosines")
@@ -136,15 +109,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         top.error("give --cells FILE.jsonl to measure, or --read FILE.json to show a stored summary")
     if REFERENCE not in options.estimators:
         top.error(f"--estimators must have {REFERENCE}: differences are against it")
-    if options.instances < 0 or options.workers < 1:
-        top.error("--instances must be at least 0, --workers at least 1")
-    if options.verb == "choose" and options.instances > FIRST_REPORTED:
-        top.error(f"--instances of choose must be at most {FIRST_REPORTED}: later ones are for reporting")
     console = Console(width=170)
     found = json.loads(options.read.read_text(encoding="utf-8")) if options.read else run(options, console)
     show(found, console)
     if options.json:
-        options.json.write_text(as_json(found), encoding="utf-8")
+        options.json.write_text(json_document(**found), encoding="utf-8")
     if options.picture:
         draw(found, options.picture)
 

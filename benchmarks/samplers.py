@@ -68,13 +68,10 @@ def main() -> None:
     parser.add_argument("--precisions", nargs="+", default=["float32", "bfloat16"], choices=["float32", "bfloat16"])
     parser.add_argument("--samplers", nargs="+", default=list(SAMPLERS), choices=SAMPLERS)
     parser.add_argument("--device", default="auto", help="auto: CUDA where there is one, else the CPU")
-    parser.add_argument("--threads", type=int, help="of PyTorch on a CPU; default: its own choice")
     parser.add_argument("--json", type=Path, help="write the figures there")
     arguments = parser.parse_args()
     if arguments.episodes % arguments.group_size:
         parser.error("--episodes must be a multiple of --group-size")
-    if arguments.threads:
-        torch.set_num_threads(arguments.threads)
     found = measure(arguments)
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=1) + "\n")

@@ -29,7 +29,6 @@ class RawBatch:
     Attributes:
         group, trajectory: ids, one object per task or trajectory. step, reward: int and float.
         situation_N: int64[N], which text each step shows. parts_S: each distinct text in two halves.
-        place_N: int64[N], below `PLACES`, where each step is; a step's action goes to the next one's.
 
     Example: `RawBatch.make(16)` is the paper's batch: 16 tasks × 8 trajectories × 50 steps = 6,400 steps.
     """
@@ -40,7 +39,6 @@ class RawBatch:
     reward: list[float]
     situation_N: NDArray[np.int64]
     parts_S: list[tuple[str, str]]
-    place_N: NDArray[np.int64]
 
     @classmethod
     def make(cls, tasks: int, seed: int = 0, trajectories: int = TRAJECTORIES, steps: int = STEPS) -> RawBatch:
@@ -63,7 +61,6 @@ class RawBatch:
             reward=reward_MT.ravel().tolist(),
             situation_N=situation_N,
             parts_S=[_text(*divmod(key, PLACES << EVENTS)) for key in key_S.tolist()],
-            place_N=(key_MT.ravel() >> EVENTS) % PLACES,
         )
 
     def __len__(self) -> int:
@@ -75,20 +72,15 @@ class RawBatch:
         parts_S = self.parts_S
         return [parts_S[s][0] + parts_S[s][1] for s in self.situation_N.tolist()]
 
-    def actions(self) -> list[str]:
-        """One new text per step; the last step of all goes where the first one is."""
-        return [f"go to {_name(place)}" for place in np.roll(self.place_N, -1).tolist()]
-
-    def columns(self, actions: bool = False) -> dict[str, Any]:
-        """Keywords of `StepBatch.from_columns`, with new observation texts, and action texts if asked for."""
-        columns = {
+    def columns(self) -> dict[str, Any]:
+        """Keywords of `StepBatch.from_columns`, with new observation texts."""
+        return {
             "group": self.group,
             "trajectory": self.trajectory,
             "step": self.step,
             "observation": self.observations(),
             "reward": self.reward,
         }
-        return columns | {"action": self.actions()} if actions else columns
 
 
 def _walks(rng: np.random.Generator, task_M: NDArray[np.int64], steps: int) -> NDArray[np.int64]:
@@ -111,14 +103,10 @@ def _walks(rng: np.random.Generator, task_M: NDArray[np.int64], steps: int) -> N
     return key_MT
 
 
-def _name(place: int) -> str:
-    return f"{FURNITURE[place % len(FURNITURE)]} {place // len(FURNITURE) + 1}"
-
-
 def _text(task: int, state: int) -> tuple[str, str]:
     """About 300 characters for one situation, in two halves that are joined anew for each step."""
     place, events = state >> EVENTS, state & ((1 << EVENTS) - 1)
-    name = _name(place)
+    name = f"{FURNITURE[place % len(FURNITURE)]} {place // len(FURNITURE) + 1}"
     seen = [
         f"a {OBJECTS[(task * 7 + place * 3 + i * 5) % len(OBJECTS)]} {(task + place + i) % 3 + 1}" for i in range(9)
     ]

@@ -53,30 +53,28 @@ THOUGHT = "i look for the thing that the task names so i go where it may be and 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--updates", type=int, default=2, help="measured ones")
-    parser.add_argument("--max-steps", type=int, default=30, help="steps of an episode")
-    parser.add_argument("--tasks", type=int, default=16)
     parser.add_argument("-o", "--output", type=Path, help="write the figures as JSON")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(recipe(Path(folder), arguments.max_steps, arguments.tasks), arguments.updates)
+        found = measure(recipe(Path(folder)), arguments.updates)
     if arguments.output:
         arguments.output.write_text(json.dumps(found, indent=1) + "\n")
     show(found, Console())
 
 
-def recipe(folder: Path, max_steps: int, tasks: int) -> Config:
+def recipe(folder: Path) -> Config:
     """The published recipe on a CPU, with a model whose tokenizer knows the games' words."""
     games = {"size": "full", "train_games": 64, "valid_seen_games": 1, "valid_unseen_games": 1}
     changed = {
         "run.directory": folder,
         "run.threads": 1,
-        "environment.max_steps": max_steps,
+        "environment.max_steps": 30,
         "environment.options": json.dumps(games).replace(":", "="),
         "policy.system_prompt": " ".join([THOUGHT] * 10),  # brings prompts to the length of the published model's
         "policy.model": folder / "model",
         "policy.device": "cpu",
         "policy.precision": "float32",
-        "rollout.tasks_per_update": tasks,
+        "rollout.tasks_per_update": 16,
         "verl.agent_workers": 2,
         "verl.ray_cpus": 6,
     }

@@ -13,17 +13,15 @@ Shapes: B batches, M tasks, N trajectories, 4 contexts (one policy logit each), 
 from __future__ import annotations
 
 import argparse
-import json
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
+from rich.progress import track
 
 from chain import (
     CONTEXT_SHARE,
@@ -39,77 +37,66 @@ from chain import (
     step_batch,
 )
 from hgpo import compute_advantages
+from stored_rows import json_document, markdown_table
 
-FOLDER = Path(__file__).parent
 TRAJECTORIES = (4, 8, 16, 32)
 TASKS = 16
 CHUNK = 100
 COLUMNS = {
     "cosine": "cosine",
     "direction_bias": "direction bias",
-    "relative_variance": "relative var.",
-    "advantage_bias": "A bias",
-    "advantage_variance": "A variance",
-    "advantage_error": "A error",
+    "relative_variance": "relative variance",
+    "advantage_bias": "bias of advantages",
+    "advantage_variance": "variance of advantages",
+    "advantage_error": "squared error of advantages",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """An estimator with options.
+_PLAIN = {"mode": "mean_norm"}
+_LEAVE_ONE_OUT = {**_PLAIN, "baseline": "leave_one_out"}
+_ONLY_LAST = {**_PLAIN, "length_weight_alpha": float("inf")}
+CONTENDERS: dict[str, dict[str, Any]] = {
+    "grpo std": {"estimator": "grpo"},
+    "dr_grpo": {"estimator": "dr_grpo"},
+    "rloo": {"estimator": "rloo"},
+    "reinforce": {"estimator": "reinforce", **_PLAIN},
+    "gae, values 0": {"estimator": "gae", "gae_lambda": 1.0},
+    "gigpo": {"estimator": "gigpo", **_PLAIN},
+    "gigpo std": {"estimator": "gigpo"},
+    "g2po": {"estimator": "g2po", **_PLAIN},
+    "graphgpo": {"estimator": "graphgpo", **_PLAIN},
+    "level 0": {"estimator": "hgpo", **_PLAIN, "history_length": 0},
+    "level 1": {"estimator": "hgpo", **_ONLY_LAST, "history_length": 1},
+    "level 2": {"estimator": "hgpo", **_ONLY_LAST},
+    "paper": {"estimator": "hgpo", **_PLAIN},
+    "paper std": {"estimator": "hgpo"},
+    "renormalised": {"estimator": "hgpo", **_PLAIN, "missing": "renormalize"},
+    "verl-agent": {"estimator": "hgpo", **_PLAIN, "preset": "verl-agent"},
+    "verl-agent std": {"estimator": "hgpo", "preset": "verl-agent"},
+    "verl-agent base_group": {"estimator": "hgpo", **_PLAIN, "preset": "verl-agent", "base_group": True},
+    "level 0 leave-one-out": {"estimator": "hgpo", **_LEAVE_ONE_OUT, "history_length": 0},
+    "level 2 leave-one-out": {"estimator": "hgpo", **_LEAVE_ONE_OUT, "length_weight_alpha": float("inf")},
+    "renormalised leave-one-out": {"estimator": "hgpo", **_LEAVE_ONE_OUT, "missing": "renormalize"},
+    "pooled": {"estimator": "hgpo", **_PLAIN, "weight_type": "pooled"},
+    "pooled leave-one-out": {"estimator": "hgpo", **_LEAVE_ONE_OUT, "weight_type": "pooled"},
+    "mixed_effects": {"estimator": "mixed_effects", **_PLAIN},
+}
+"""Every estimator and preset: name of the row -> keywords of `compute_advantages`, with gamma 1.
 
-    Attributes:
-        name: name of the row in tables. estimator, options: arguments of `compute_advantages`; gamma is 1.
-        batch_wide: whether a task's advantages depend on the batch's other tasks; batches are then computed one by one.
-    """
-
-    name: str
-    estimator: str
-    options: dict[str, Any] = field(default_factory=dict)
-    batch_wide: bool = False
-
-
-def contenders() -> tuple[Contender, ...]:
-    """Every estimator and preset; unless the name says "std" returns are not divided by a standard deviation."""
-    plain = {"mode": "mean_norm"}
-    own = {**plain, "baseline": "leave_one_out"}
-    only_last = {**plain, "length_weight_alpha": float("inf")}
-    return (
-        Contender("grpo std", "grpo"),
-        Contender("dr_grpo", "dr_grpo"),
-        Contender("rloo", "rloo"),
-        Contender("reinforce", "reinforce", plain, batch_wide=True),
-        Contender("gae, values 0", "gae", {"gae_lambda": 1.0}),
-        Contender("gigpo", "gigpo", plain),
-        Contender("gigpo std", "gigpo"),
-        Contender("g2po", "g2po", plain),
-        Contender("graphgpo", "graphgpo", plain),
-        Contender("level 0", "hgpo", {**plain, "history_length": 0}),
-        Contender("level 1", "hgpo", {**only_last, "history_length": 1}),
-        Contender("level 2", "hgpo", only_last),
-        Contender("paper", "hgpo", plain),
-        Contender("paper std", "hgpo"),
-        Contender("renormalised", "hgpo", {**plain, "missing": "renormalize"}),
-        Contender("verl-agent", "hgpo", {**plain, "preset": "verl-agent"}),
-        Contender("verl-agent std", "hgpo", {"preset": "verl-agent"}),
-        Contender("verl-agent base_group", "hgpo", {**plain, "preset": "verl-agent", "base_group": True}),
-        Contender("level 0 leave-one-out", "hgpo", {**own, "history_length": 0}),
-        Contender("level 2 leave-one-out", "hgpo", {**own, "length_weight_alpha": float("inf")}),
-        Contender("renormalised leave-one-out", "hgpo", {**own, "missing": "renormalize"}),
-        Contender("pooled", "hgpo", {**plain, "weight_type": "pooled"}, batch_wide=True),
-        Contender("pooled leave-one-out", "hgpo", {**own, "weight_type": "pooled"}, batch_wide=True),
-        Contender("mixed_effects", "mixed_effects", plain, batch_wide=True),
-    )
+Unless the name says "std", returns are not divided by a standard deviation.
+"""
+BATCH_WIDE = ("reinforce", "pooled", "pooled leave-one-out", "mixed_effects")
+"""Contenders whose advantages depend on the batch's other tasks; their batches are computed one by one."""
 
 
-def advantages(contender: Contender, outcomes: Outcomes) -> Floats:
+def advantages(contender: str, outcomes: Outcomes) -> Floats:
     """Advantages of the steps at s, float64[B, M, N]."""
-    batches = parts(outcomes, 1) if contender.batch_wide else parts(outcomes, CHUNK)
+    batches = parts(outcomes, 1) if contender in BATCH_WIDE else parts(outcomes, CHUNK)
     return np.concatenate([_of_part(contender, part) for part in batches])
 
 
-def _of_part(contender: Contender, part: Outcomes) -> Floats:
-    result = compute_advantages(step_batch(part), contender.estimator, gamma=1.0, **contender.options)
+def _of_part(contender: str, part: Outcomes) -> Floats:
+    result = compute_advantages(step_batch(part), gamma=1.0, **CONTENDERS[contender])
     last: Floats = result.values.reshape(*part.context.shape, STEPS)[..., STEPS - 1]
     return last
 
@@ -188,81 +175,42 @@ def _advantage_moments(problem: Problem, outcomes: Outcomes, advantage: Floats) 
     return float((share * bias**2).sum()), float((share * (square - mean**2)).sum())
 
 
-def run(
-    problems: Sequence[Problem],
-    chosen: Sequence[Contender],
-    trajectories: Sequence[int],
-    outcomes_of: Callable[[Problem, int], Outcomes],
-    sampled: bool,
-    console: Console,
-    save: Callable[[list[dict[str, Any]]], None],
-) -> list[dict[str, Any]]:
-    """One row for each problem, N and contender; `save` is called with all rows so far after each problem and N."""
-    rows = []
-    with Progress(console=console, transient=True) as progress:
-        bar = progress.add_task("measuring", total=len(problems) * len(trajectories) * len(chosen))
-        for problem in problems:
-            for count in trajectories:
-                outcomes = outcomes_of(problem, count)
-                for contender in chosen:
-                    progress.update(bar, description=f"{problem.name}, N = {count}, {contender.name}")
-                    found = measure(problem, outcomes, advantages(contender, outcomes), sampled)
-                    rows.append({"problem": problem.name, "N": count, "estimator": contender.name, **asdict(found)})
-                    progress.advance(bar)
-                save(rows)
-                if not console.is_terminal:
-                    console.print(f"measured: {problem.name}, N = {count}")
-    return rows
+def measured(problem: Problem, outcomes: Outcomes, chosen: Sequence[str], sampled: bool) -> Iterator[dict[str, Any]]:
+    """One row for each contender, figures to five places."""
+    for contender in chosen:
+        found = asdict(measure(problem, outcomes, advantages(contender, outcomes), sampled))
+        figures = {name: round(value, 5) for name, value in found.items()}
+        yield {"problem": problem.name, "N": outcomes.context.shape[-1], "estimator": contender, **figures}
 
 
 def show(rows: list[dict[str, Any]], console: Console) -> None:
-    """One table for each problem and N, the best cosine in bold."""
-    says = {problem.name: problem.says for problem in (*PROBLEMS, *STRESS)}
-    for key in dict.fromkeys((row["problem"], row["N"]) for row in rows):
-        here = [row for row in rows if (row["problem"], row["N"]) == key]
-        best = max(row["cosine"] for row in here)
-        table = Table(
-            "estimator", *COLUMNS.values(), title=f"{key[0]} ({says[key[0]]}), N = {key[1]}", title_justify="left"
-        )
-        for row in here:
-            cells = [f"{row[name]:.3f}" for name in COLUMNS]
-            cells[0] += f" ±{row['cosine_error']:.3f}" if row["cosine_error"] else ""
-            cells[1] += f" (±{row['direction_error']:.3f})" if row["direction_error"] else ""
-            table.add_row(row["estimator"], *cells, style="bold" if row["cosine"] == best else None)
-        console.print(table)
+    """One table for each measure and N."""
+    names = list(dict.fromkeys(row["estimator"] for row in rows))
+    for measure, count in itertools.product(COLUMNS, dict.fromkeys(row["N"] for row in rows)):
+        title = f"{COLUMNS[measure]}, N = {count}"
+        console.print(f"{title}\n\n{table(rows, measure, count, names)}", markup=False, soft_wrap=True)
 
 
-def table(file: str, measure: str, count: int, names: list[str]) -> str:
+def table(rows: list[dict[str, Any]], measure: str, count: int, names: list[str]) -> str:
     """One row for each estimator, one column for each problem; the best cosine of a column in bold."""
-    rows: list[dict[str, Any]] = json.loads((FOLDER / file).read_text(encoding="utf-8"))["rows"]
     found = {(row["estimator"], row["problem"]): row[measure] for row in rows if row["N"] == count}
     problems = list(dict.fromkeys(row["problem"] for row in rows))
-    lines = ["| estimator | " + " | ".join(problems) + " |", "|---" * (len(problems) + 1) + "|"]
+    lines = []
     for name in names:
         cells = [f"{found[name, problem]:.3f}" for problem in problems]
         if measure == "cosine":
             best = [f"{max(found[other, problem] for other in names):.3f}" for problem in problems]
             cells = [f"**{cell}**" if cell == top else cell for cell, top in zip(cells, best, strict=True)]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def as_json(settings: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    """The settings and the rows, one line each, figures to five places."""
-    short = [
-        {name: round(value, 5) if isinstance(value, float) else value for name, value in row.items()} for row in rows
-    ]
-    lines = ",\n".join(json.dumps(row) for row in short)
-    return f'{{"settings": {json.dumps(settings)},\n"rows": [\n{lines}\n]}}\n'
+        lines.append([name, *cells])
+    return markdown_table(["estimator", *problems], lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     known = {problem.name: problem for problem in (*PROBLEMS, *STRESS)}
-    everyone = {contender.name: contender for contender in contenders()}
     parser.add_argument("--problems", nargs="+", default=list(known), choices=list(known), metavar="NAME")
-    parser.add_argument("--estimators", nargs="+", default=list(everyone), choices=list(everyone), metavar="NAME")
+    parser.add_argument("--estimators", nargs="+", default=list(CONTENDERS), choices=CONTENDERS, metavar="NAME")
     parser.add_argument("--trajectories", nargs="+", type=int, default=list(TRAJECTORIES), metavar="N")
     parser.add_argument(
         "--batches", type=int, default=2000, help="batches of 16 tasks per problem and N (default: 2000)"
@@ -272,29 +220,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("-o", "--output", type=Path, help="save the rows as JSON")
     options = parser.parse_args(arguments)
 
-    def drawn(problem: Problem, count: int) -> Outcomes:
-        seed = (options.seed, list(known).index(problem.name), count)
-        return sample(problem, options.batches, TASKS, count, np.random.default_rng(seed))
-
     tasks, batches, seed = (1, None, None) if options.enumerate else (TASKS, options.batches, options.seed)
     settings = {"tasks": tasks, "batches": batches, "seed": seed}
-
-    def save(rows: list[dict[str, Any]]) -> None:
+    console, rows = Console(width=110), list[dict[str, Any]]()
+    counts = [4] if options.enumerate else options.trajectories
+    for name, count in track(list(itertools.product(options.problems, counts)), "measuring", console=console):
+        problem = known[name]
+        if options.enumerate:
+            outcomes = enumerate_task(problem, count)
+        else:
+            number = np.random.default_rng((options.seed, list(known).index(name), count))
+            outcomes = sample(problem, options.batches, TASKS, count, number)
+        rows += measured(problem, outcomes, options.estimators, sampled=not options.enumerate)
         if options.output is not None:
-            options.output.write_text(as_json(settings, rows), encoding="utf-8")
-
-    console, started = Console(width=110), time.perf_counter()
-    rows = run(
-        [known[name] for name in options.problems],
-        [everyone[name] for name in options.estimators],
-        [4] if options.enumerate else options.trajectories,
-        enumerate_task if options.enumerate else drawn,
-        not options.enumerate,
-        console,
-        save,
-    )
+            options.output.write_text(json_document(settings, rows=rows), encoding="utf-8")
     show(rows, console)
-    console.print(f"{time.perf_counter() - started:.0f} s; cosine and direction: batches of {tasks} tasks")
+    console.print(f"cosine and direction: batches of {tasks} tasks")
 
 
 if __name__ == "__main__":

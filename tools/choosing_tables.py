@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import campaign_table
+from stored_rows import markdown_table
 
 GRADIENTS = re.compile(r"<!-- gradients -->\n(?:\|.*\n)*")
 TRAINING = re.compile(r"<!-- training -->\n(?:\|.*\n)*")
@@ -55,20 +56,20 @@ def gradient_table(path: Path) -> str:
         for row in json.loads(path.read_text(encoding="utf-8"))
         if row["rollouts"] == ROLLOUTS
     }
-    lines = [f"| estimator | {' | '.join(KEYS.values())} |", "|---" * (len(KEYS) + 1) + "|"]
-    for name, shown in COMPARED.items():
-        cells = [" ".join(f"{found[pool, name, key]:.2f}".lstrip("0") for pool in POOLS) for key in KEYS]
-        lines.append(f"| {shown} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    lines = [
+        [shown, *(" ".join(f"{found[pool, name, key]:.2f}".lstrip("0") for pool in POOLS) for key in KEYS)]
+        for name, shown in COMPARED.items()
+    ]
+    return markdown_table(["estimator", *KEYS.values()], lines)
 
 
 def training_table(titles: Mapping[str, str]) -> str:
     """Held-out success in %: a row per campaign, a column per estimator."""
     tables = campaign_table.tables()
-    lines = [f"| tasks | seeds (detect) | {' | '.join(TRAINED.values())} |", "|---" * (len(TRAINED) + 2) + "|"]
+    lines = []
     for settings, title in titles.items():
         rows = tables[settings]
         found = {row.estimator: f"{row.after:.1f}" for row in rows}
         seeds = f"{rows[0].seeds} (≥{campaign_table.detectable(rows):.1f})"
-        lines.append(f"| {title} | {seeds} | {' | '.join(found.get(name, '–') for name in TRAINED)} |")
-    return "\n".join(lines) + "\n"
+        lines.append([title, seeds, *(found.get(name, "–") for name in TRAINED)])
+    return markdown_table(["tasks", "seeds (detect)", *TRAINED.values()], lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 import campaign_table
+from stored_rows import markdown_table
 
 ARXIV = re.compile(r"arXiv:\d{4}\.\d{5}")
 FEWEST_SOURCES = 2
@@ -95,10 +97,9 @@ class Figure(BaseModel):
         return self
 
 
-class Spread(BaseModel):
+@dataclass(frozen=True, slots=True)
+class Spread:
     """Lowest and highest figure of one method with one model on one benchmark."""
-
-    model_config = ConfigDict(frozen=True)
 
     benchmark: str
     method: str
@@ -124,16 +125,7 @@ def spreads(figures: Sequence[Figure]) -> list[Spread]:
         sources = len({one.reported_by for one in members})
         if sources >= FEWEST_SOURCES:
             success = [one.success for one in members]
-            found.append(
-                Spread(
-                    benchmark=benchmark,
-                    method=method,
-                    model=model,
-                    sources=sources,
-                    lowest=min(success),
-                    highest=max(success),
-                )
-            )
+            found.append(Spread(benchmark, method, model, sources, min(success), max(success)))
     return sorted(found, key=lambda one: (one.lowest - one.highest, one.benchmark, one.method, one.model))
 
 
@@ -149,54 +141,43 @@ def field_page(path: Path) -> str:
     parts = [INTRODUCTION, _spread_section(figures)]
     for benchmark in ("ALFWorld", "WebShop"):
         here = [one for one in figures if one.benchmark == benchmark]
-        parts.append(f"## {benchmark}\n\n{_table(here, benchmark)}")
+        parts += [f"## {benchmark}\n\n{_table(here)}"] if here else []
     return "\n".join([*parts, _ours(), COMMANDS])
 
 
 def _spread_section(figures: Sequence[Figure]) -> str:
-    lines = [
-        "## Spread of one method between sources\n",
-        f"Success in %, for methods with figures of one stated model in at least {FEWEST_SOURCES} sources of the tables below. All K, checkpoints and catalogues "
-        'are taken together; "ALFWorld" is `valid_seen` or a split that the source does not name. A source can repeat the figure of another source.\n',
-        "| benchmark | method | model | sources | lowest | highest | difference |",
-        "|---" * 7 + "|",
-    ]
-    lines += [
-        f"| {one.benchmark} | {one.method} | {one.model} | {one.sources} | {one.lowest:.1f} | {one.highest:.1f} | {one.highest - one.lowest:.1f} |"
+    lines = (
+        [one.benchmark, one.method, one.model, str(one.sources)]
+        + [f"{value:.1f}" for value in (one.lowest, one.highest, one.highest - one.lowest)]
         for one in spreads(figures)
-    ]
-    return "\n".join(lines) + "\n"
+    )
+    return (
+        "## Spread of one method between sources\n\n"
+        f"Success in %, for methods with figures of one stated model in at least {FEWEST_SOURCES} sources of the tables below. All K, checkpoints and catalogues "
+        'are taken together; "ALFWorld" is `valid_seen` or a split that the source does not name. A source can repeat the figure of another source.\n\n'
+        + markdown_table(["benchmark", "method", "model", "sources", "lowest", "highest", "difference"], lines)
+    )
 
 
-def _table(figures: Sequence[Figure], benchmark: str) -> str:
-    webshop = benchmark == "WebShop"
-    heads = [
-        "method",
-        "model",
-        "K",
-        *(["catalogue"] if webshop else ["split"]),
-        "seeds",
-        "checkpoint",
-        *(["score"] if webshop else []),
-    ]
-    heads += ["success", "reported by", "checked", "note"]
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for one in sorted(figures, key=_order):
-        where = ["–" if one.catalogue is None else f"{one.catalogue:,}"] if webshop else [_known(one.split)]
-        score = [_known(one.score)] if webshop else []
-        success = _known(one.success) + ("" if one.error is None else f" ± {_known(one.error)}")
-        cells = [
-            one.method,
-            _known(one.model),
-            _known(one.history_length),
-            *where,
-            _seeds(one),
-            _known(one.checkpoint),
-            *score,
-            success,
-        ]
-        lines.append(f"| {' | '.join([*cells, _reported(one), _checked(one), one.note])} |")
-    return "\n".join(lines) + "\n"
+def _table(figures: Sequence[Figure]) -> str:
+    rows = [_cells(one) for one in sorted(figures, key=_order)]
+    return markdown_table(list(rows[0]), (row.values() for row in rows))
+
+
+def _cells(one: Figure) -> dict[str, str]:
+    """Column -> cell of a figure's row; ALFWorld's and WebShop's tables have different columns."""
+    cells = {"method": one.method, "model": _known(one.model), "K": _known(one.history_length)}
+    if one.benchmark == "WebShop":
+        cells["catalogue"] = "–" if one.catalogue is None else f"{one.catalogue:,}"
+    else:
+        cells["split"] = _known(one.split)
+    cells |= {"seeds": _seeds(one), "checkpoint": _known(one.checkpoint)}
+    if one.benchmark == "WebShop":
+        cells["score"] = _known(one.score)
+    error = "" if one.error is None else f" ± {_known(one.error)}"
+    reported = f"[{one.reported_by}]({link_of(one.source)}), {one.date}"
+    cells |= {"success": _known(one.success) + error, "reported by": reported}
+    return cells | {"checked": _checked(one), "note": one.note}
 
 
 def _order(one: Figure) -> tuple[str, str, str, str, int, float]:
@@ -206,10 +187,6 @@ def _order(one: Figure) -> tuple[str, str, str, str, int, float]:
 def _seeds(one: Figure) -> str:
     evaluation = "" if one.evaluation_seeds is None else f", {one.evaluation_seeds} of evaluation"
     return f"{_known(one.seeds)}{evaluation}"
-
-
-def _reported(one: Figure) -> str:
-    return f"[{one.reported_by}]({link_of(one.source)}), {one.date}"
 
 
 def _checked(one: Figure) -> str:
@@ -227,19 +204,17 @@ def _known(value: float | str | None) -> str:
 def _ours() -> str:
     """The section with this project's campaigns, which train a tiny policy."""
     lines = [
-        "## Ours\n",
+        [NAMES.get(row.estimator, row.estimator.upper()), f"`{settings}`", str(row.seeds), f"{row.after:.1f}"]
+        for settings, rows in sorted(campaign_table.tables().items())
+        for row in sorted(rows, key=lambda row: row.estimator)
+    ]
+    return (
+        "## Ours\n\n"
         "These figures were measured in this project: success in % of tiny policies from one warm start, at the last checkpoint, mean over training seeds. The household "
         "games of `quickstart` and the shops are generated. Models of 1.5B and 7B were not trained here. Intervals are in [trained policies](trained-policies.md), single "
-        "runs in [results](README.md).\n",
-        "| method | recipe and settings | training seeds | success |",
-        "|---" * 4 + "|",
-    ]
-    for settings, rows in sorted(campaign_table.tables().items()):
-        lines += [
-            f"| {NAMES.get(row.estimator, row.estimator.upper())} | `{settings}` | {row.seeds} | {row.after:.1f} |"
-            for row in sorted(rows, key=lambda row: row.estimator)
-        ]
-    return "\n".join(lines) + "\n"
+        "runs in [results](README.md).\n\n"
+        + markdown_table(["method", "recipe and settings", "training seeds", "success"], lines)
+    )
 
 
 INTRODUCTION = """# Figures of the field

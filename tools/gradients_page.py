@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stored_rows import markdown_table
+
 POOLS = {
     "report-start": "Generated household tasks, start of the quickstart",
     "report-100": "Generated household tasks, after 100 of its updates",
@@ -58,32 +60,25 @@ def _by_key(rows: Sequence[Row]) -> str:
     """The table of the cosine with the true gradient of the same tasks, by state key."""
     found = {(row["estimator"], row["key"]): row for row in rows if row["rollouts"] == ROLLOUTS}
     names = sorted({name for name, _ in found}, key=lambda name: (-_value(found[name, MOST], "same tasks"), name))
-    lines = [
-        f"Cosine with the true gradient of the same tasks by state key, {ROLLOUTS} rollouts of each of 16 tasks. Last column: cosine with G2PO's key minus "
-        '"hgpo paper" with the text:\n',
-        f"| estimator | {' | '.join(KEYS.values())} | G2PO's − hgpo paper, text |",
-        "|---" * (len(KEYS) + 2) + "|",
-    ]
+    lines = []
     for name in names:
         cells = [f"{_value(found[name, key], 'same tasks'):.2f}" for key in KEYS]
         lead = found[name, MOST]["figures"]["same tasks"].get(HGPO)
-        lines.append(f"| {name} | {' | '.join(cells)} | {_interval(lead, signed=True)} |")
-    return "\n".join(lines) + "\n"
+        lines.append([name, *cells, _interval(lead, signed=True)])
+    return (
+        f"Cosine with the true gradient of the same tasks by state key, {ROLLOUTS} rollouts of each of 16 tasks. Last column: cosine with G2PO's key minus "
+        '"hgpo paper" with the text:\n\n'
+        + markdown_table(["estimator", *KEYS.values(), "G2PO's − hgpo paper, text"], lines)
+    )
 
 
 def _by_figure(rows: Sequence[Row]) -> str:
     """The table of all figures with the state key `MOST`."""
     figures = ("same tasks", "other tasks", "direction", "noise")
     chosen = [row for row in rows if (row["rollouts"], row["key"]) == (ROLLOUTS, MOST) and row["estimator"] in SHOWN]
-    lines = [
-        "All figures with G2PO's key, with 95 % CI:\n",
-        f"| estimator | {' | '.join(figures)} |",
-        "|---" * (len(figures) + 1) + "|",
-    ]
-    for row in sorted(chosen, key=lambda row: (-_value(row, "same tasks"), row["estimator"])):
-        cells = [_interval(row["figures"][figure][""]) for figure in figures]
-        lines.append(f"| {row['estimator']} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    chosen.sort(key=lambda row: (-_value(row, "same tasks"), row["estimator"]))
+    lines = ([row["estimator"], *(_interval(row["figures"][figure][""]) for figure in figures)] for row in chosen)
+    return f"All figures with G2PO's key, with 95 % CI:\n\n{markdown_table(['estimator', *figures], lines)}"
 
 
 def _by_rollouts(rows: Sequence[Row]) -> str:
@@ -92,17 +87,12 @@ def _by_rollouts(rows: Sequence[Row]) -> str:
     found = {
         (row["estimator"], row["rollouts"]): row for row in rows if row["key"] == MOST and row["estimator"] in SHOWN
     }
-    lines = [
-        "Cosine with the true gradient of the same tasks by the number of rollouts of each task, with G2PO's key:\n",
-        f"| estimator | {' | '.join(map(str, sizes))} |",
-        "|---" * (len(sizes) + 1) + "|",
-    ]
-    for name in sorted(
-        {name for name, _ in found}, key=lambda name: (-_value(found[name, ROLLOUTS], "same tasks"), name)
-    ):
-        cells = [f"{_value(found[name, size], 'same tasks'):.2f}" for size in sizes]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    names = sorted({name for name, _ in found}, key=lambda name: (-_value(found[name, ROLLOUTS], "same tasks"), name))
+    lines = ([name, *(f"{_value(found[name, size], 'same tasks'):.2f}" for size in sizes)] for name in names)
+    return (
+        "Cosine with the true gradient of the same tasks by the number of rollouts of each task, with G2PO's key:\n\n"
+        + markdown_table(["estimator", *map(str, sizes)], lines)
+    )
 
 
 def _value(row: Row, figure: str) -> float:

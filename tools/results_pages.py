@@ -41,22 +41,24 @@ CHOSEN_RATES = {
 """The same for campaigns that are not in README.md's table: each estimator has the best of some learning rates."""
 TRIALS_OF = {NESTED_TD: PPO}
 """Campaigns whose learning rates were chosen by the trials of another, which has the same settings."""
-COMPARED = {settings: title.split(",")[0].split(" with")[0] for settings, title in {**CAMPAIGNS, **CHOSEN_RATES}.items()}
+COMPARED = {
+    settings: title.split(",")[0].split(" with")[0] for settings, title in {**CAMPAIGNS, **CHOSEN_RATES}.items()
+}
 """The campaigns of docs/choosing.md."""
 
 SAMPLERS = ("transformers", "vllm")
 
-sys.path[:0] = [str(BENCHMARKS), str(ROOT / "tools")]
-
-from choosing_tables import with_tables
-from field_page import field_page
-from gradients_page import gradients_page
+sys.path.insert(0, str(BENCHMARKS))
 
 import campaign_table
 import engines
 import yardsticks
-from long_games import page as multistep
+from choosing_tables import with_tables
+from field_page import field_page
+from gradients_page import gradients_page
 from long_games.contenders import CONTENDERS
+from long_games.tables import as_markdown
+from stored_rows import markdown_table
 
 
 def pages() -> dict[Path, str]:
@@ -194,25 +196,22 @@ def pairs_table(settings: str) -> str:
     """The differences in held-out success of all pairs of estimators."""
     rows = campaign_table.tables()[settings]
     names = [row.estimator for row in rows]
-    lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    for row in rows:
-        cells = [str(row.leads.get(other, "")) for other in names]
-        lines.append(f"| {row.estimator} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    return markdown_table(
+        ["", *names], ([row.estimator, *(str(row.leads.get(other, "")) for other in names)] for row in rows)
+    )
 
 
 def readme_table() -> str:
     """Held-out success by environment and estimator."""
     names = {"grpo": "GRPO", "gigpo": "GiGPO", "hgpo paper": "HGPO", "g2po": "G2PO"}
-    lines = ["| environment | seeds (detect) | " + " | ".join(names.values()) + " |", "|---" * (len(names) + 2) + "|"]
-    tables = campaign_table.tables()
+    lines, tables = [], campaign_table.tables()
     for settings, title in CAMPAIGNS.items():
         rows = tables[settings]
         found = {row.estimator: row for row in rows}
         cells = [shown(found.get(name)) for name in names]
         seeds = f"{rows[0].seeds} (≥{campaign_table.detectable(rows):.1f})"
-        lines.append(f"| {title} | {seeds} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        lines.append([title, seeds, *cells])
+    return markdown_table(["environment", "seeds (detect)", *names.values()], lines)
 
 
 def shown(row: campaign_table.Row | None) -> str:
@@ -224,14 +223,13 @@ def shown(row: campaign_table.Row | None) -> str:
 
 def games_page() -> str:
     """The page of small games of many steps."""
-    stored = json.loads(multistep.STORED.read_text(encoding="utf-8"))
+    stored = read("multistep.json")
     instances = {
         figure: next(row["instances"] for row in stored["rows"] if row["figure"] == figure)
         for figure in ("kl", "adam", "cosine")
     }
-    every = list(CONTENDERS)
-    figures = {figure: multistep.table(stored, figure, every) for figure in ("kl", "adam", "cosine", "cosine of mean")}
-    figures["kl end"] = multistep.table(stored, "kl end", every)
+    figures = {figure: as_markdown(stored, figure, CONTENDERS) for figure in ("kl", "adam", "cosine", "cosine of mean")}
+    figures["kl end"] = as_markdown(stored, "kl end", CONTENDERS)
     return f"""# Small games
 
 There are five families of small games. A seed draws an *instance* of a family, with 16 tasks. The policy is a table of logits for each goal,
@@ -294,15 +292,13 @@ def chains_page() -> str:
         "level 0", "level 1", "level 2", "paper", "renormalised", "verl-agent", "pooled", "pooled leave-one-out",
         "mixed_effects", "gigpo", "g2po", "graphgpo", "grpo std", "dr_grpo", "rloo", "reinforce", "gae, values 0",
     ]  # fmt: skip
-    rows = json.loads((BENCHMARKS / "yardsticks.json").read_text(encoding="utf-8"))["rows"]
+    rows = read("yardsticks.json")["rows"]
     known = {row["estimator"] for row in rows}
     names = [name for name in names if name in known]
-    cosines = "\n".join(
-        f"N = {count}:\n\n{yardsticks.table('yardsticks.json', 'cosine', count, names)}" for count in (4, 8, 32)
-    )
-    enumerated = json.loads((BENCHMARKS / "yardsticks_enumerated.json").read_text(encoding="utf-8"))["rows"]
+    cosines = "\n".join(f"N = {count}:\n\n{yardsticks.table(rows, 'cosine', count, names)}" for count in (4, 8, 32))
+    enumerated = read("yardsticks_enumerated.json")["rows"]
     exact = list(dict.fromkeys(row["estimator"] for row in enumerated))
-    bias = yardsticks.table("yardsticks_enumerated.json", "direction_bias", 4, exact)
+    bias = yardsticks.table(enumerated, "direction_bias", 4, exact)
     return f"""# Chains
 
 A chain is start → u → h → **s** → reward 0 or 1. All rollouts have the same observation at s; the history c = (u, h), the *context*, has one of four values.
@@ -346,9 +342,6 @@ def engines_page() -> str:
     """The page of engines, samplers and the memory of log-probs."""
     found = read("engines.json")
     samplers, memory = read("samplers.cpu.json"), read("vocabulary_memory.cpu.json")
-    columns = list(found["runs"])
-    table = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
-    table += ["| " + " | ".join(row) + " |" for row in engines.rows(found)]
     return f"""# Engines and samplers
 
 ## Built-in trainer and verl
@@ -357,8 +350,7 @@ Both engines train the quickstart with earlier settings from one warm start, for
 order; verl has two FSDP2 ranks on a CPU. Figures in % are success. With one training seed and 256 held-out tasks they show that both
 engines learn; they do not rank the engines.
 
-{chr(10).join(table)}
-
+{engines.table(found)}
 ![Success of the rollouts on both engines](../images/engines.png)
 
     .venv-verl/bin/python benchmarks/engines.py FOLDER
@@ -366,7 +358,6 @@ engines learn; they do not rank the engines.
 ## CPU time of a step on verl
 
 {rows_section(read("verl_rows.json"))}
-
     .venv-verl/bin/python benchmarks/verl_rows.py
 
 ## Samplers
@@ -396,25 +387,27 @@ def rows_section(found: dict[str, Any]) -> str:
         f"The published ALFWorld recipe with generated games: {found['episodes']} episodes of {found['steps']} steps, {found['prompt_tokens']} prompt and "
         f"{found['response_tokens']} response tokens per step; {found['measured_steps']:,} measured steps per column, on two cores with other work. Ranks and server "
         "are stand-ins without a model. The server is the same in both columns and shows the effect of the other work.\n\n"
-        "| part | verl's own rows | columns |\n|---|---|---|\n"
-    ) + "\n".join(f"| {name} | {before:.2f} | {after:.2f} |" for name, (before, after) in lines.items())
+    ) + markdown_table(
+        ["part", "verl's own rows", "columns"],
+        ([name, f"{before:.2f}", f"{after:.2f}"] for name, (before, after) in lines.items()),
+    )
 
 
 def samplers_table(found: dict[str, Any]) -> str:
     """A table with a row for each precision and sampler of `SAMPLERS`."""
-    lines = [
-        "| precision | sampler | response tokens/s | relative speed | start, s | gap, mean | gap, largest |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     for precision, measured in found["precisions"].items():
         for name in sorted(measured.keys() & set(SAMPLERS)):
             one = measured[name]
-            gaps = " | ".join(f"{one['log_prob_gap'][key]:.1e}" for key in ("mean", "max"))
-            lines.append(
-                f"| {precision} | `{name}` | {one['tokens_per_second']:.0f} | {one['times_transformers']:.2f} | "
-                f"{one['seconds_start']:.0f} | {gaps} |"
-            )
-    return "\n".join(lines) + "\n"
+            gaps = [f"{one['log_prob_gap'][key]:.1e}" for key in ("mean", "max")]
+            speeds = [
+                f"{one['tokens_per_second']:.0f}",
+                f"{one['times_transformers']:.2f}",
+                f"{one['seconds_start']:.0f}",
+            ]
+            lines.append([precision, f"`{name}`", *speeds, *gaps])
+    heads = ["precision", "sampler", "response tokens/s", "relative speed", "start, s", "gap, mean", "gap, largest"]
+    return markdown_table(heads, lines)
 
 
 def read(name: str) -> Any:

@@ -1,6 +1,6 @@
-"""Finished cells, one line each in a file that a killed run goes on with.
+"""Finished cells, one line each in a file from which an interrupted run continues.
 
-The first line of the file is what the cells were measured with; cells of other settings do not mix with them.
+The first line of the file has the settings of all its cells; cells of other settings are rejected.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ import json
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from hgpo.utils.files import try_lock
-from long_games.contenders import CONTENDERS, GAMMA
+from hgpo.utils.files import write_text
+from long_games.contenders import GAMMA
 from long_games.families import generator, instance
 from long_games.measures import UPDATES, cosines, curve
 from long_games.play import ROLLOUTS
@@ -21,7 +20,7 @@ from long_games.updates import PpoAdam
 
 MEASURES = ("kl", "cosine", "adam")
 _CURVE_NUMBERS, _COSINE_NUMBERS = 2, 3
-"""What the random numbers of a measure are called; 0 and 1 draw the instance. All estimators get the same ones."""
+"""Seeds of a measure's random numbers, equal for all estimators; 0 and 1 draw the instance."""
 
 _instance = lru_cache(maxsize=2)(instance)
 
@@ -62,46 +61,41 @@ class Cell:
 def measured(cell: Cell, settings: Settings) -> dict[str, Any]:
     """The result of a cell: {"success": [...]} of a curve, or the two cosines."""
     game, logit_KA = _instance(cell.family, cell.instance)
-    contender = CONTENDERS[cell.estimator]
     if cell.measure == "cosine":
         number = generator(cell.family, cell.instance, _COSINE_NUMBERS)
-        found = cosines(game, logit_KA, contender, number, settings.batches)
+        found = cosines(game, logit_KA, cell.estimator, number, settings.batches)
         return {name: round(value, 6) for name, value in found.items()}
     number = generator(cell.family, cell.instance, _CURVE_NUMBERS)
     step = PpoAdam(settings.rate) if cell.measure == "adam" else settings.kl
-    success = curve(game, logit_KA, contender, step, number, settings.updates)
+    success = curve(game, logit_KA, cell.estimator, step, number, settings.updates)
     return {"success": [round(value, 6) for value in success]}
 
 
 class CellFile:
-    """The file, open and locked; `done` are its cells.
+    """The file of finished cells, for one process at a time; `done` are its cells.
 
     Raises:
-        ValueError: it was written with other settings, is no file of cells, or another process writes to it.
+        ValueError: it was written with other settings, or is no file of cells.
     """
 
     def __init__(self, path: Path, settings: Settings) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.path, self.settings = path, settings
-        self.done: dict[Cell, dict[str, Any]] = {}
-        self._file = path.open("a+b")
+        self._path, self.done = path, dict[Cell, dict[str, Any]]()
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        whole = text[: text.rfind("\n") + 1]  # a killed run leaves half a line at most
+        if whole != text:
+            write_text(path, whole)
+        if not whole:
+            self._write({"settings": asdict(settings)})
+            return
         try:
-            if not try_lock(self._file.fileno()):
-                raise ValueError(f"{path}: another process is writing to it")
-            self._read()
-        except BaseException:
-            self._file.close()
-            raise
-
-    def __enter__(self) -> Self:
-        """The file itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it, which unlocks it."""
-        self._file.close()
+            rows = [json.loads(line) for line in whole.splitlines()]
+            written = rows[0]["settings"]
+            self.done = {Cell(*(row.pop(name) for name in Cell.__slots__)): row for row in rows[1:]}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path}: not a file of cells ({error!r}); name another one") from error
+        if written != asdict(settings):
+            raise ValueError(f"{path}: measured with {written}, asked for {asdict(settings)}; name another file")
 
     def append(self, cell: Cell, result: dict[str, Any]) -> None:
         """Write a finished cell, at once."""
@@ -109,25 +103,5 @@ class CellFile:
         self.done[cell] = result
 
     def _write(self, row: dict[str, Any]) -> None:
-        self._file.write(json.dumps(row).encode() + b"\n")
-        self._file.flush()
-
-    def _read(self) -> None:
-        self._file.seek(0)
-        text = self._file.read()
-        whole = text[: text.rfind(b"\n") + 1]  # a killed run leaves half a line at most
-        self._file.truncate(len(whole))
-        lines = whole.splitlines()
-        if not lines:
-            self._write({"settings": asdict(self.settings)})
-            return
-        try:
-            rows = [json.loads(line) for line in lines]
-            written = rows[0]["settings"]
-            self.done = {Cell(*(row.pop(name) for name in Cell.__slots__)): row for row in rows[1:]}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{self.path}: not a file of cells ({error!r}); name another one") from error
-        if written != asdict(self.settings):
-            raise ValueError(
-                f"{self.path}: measured with {written}, asked for {asdict(self.settings)}; name another file"
-            )
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")

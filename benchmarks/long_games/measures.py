@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from long_games.contenders import Contender, advantages
+from long_games.contenders import advantages
 from long_games.exact import action_shares, gradient, success, values
 from long_games.memory import Game
 from long_games.play import play
@@ -18,7 +18,7 @@ UPDATES = 40
 
 
 def cosines(
-    game: Game, logit_KA: Floats, contender: Contender, number: np.random.Generator, batches: int
+    game: Game, logit_KA: Floats, contender: str, number: np.random.Generator, batches: int
 ) -> dict[str, float]:
     """The mean cosine of one batch's gradient with the exact one, "batch", and the cosine of the mean gradient, "mean".
 
@@ -51,7 +51,7 @@ def cosines(
 def curve(
     game: Game,
     logit_KA: Floats,
-    contender: Contender,
+    contender: str,
     step: float | PpoAdam,
     number: np.random.Generator,
     updates: int = UPDATES,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.utils.plot_style import DASHES, PALETTE, dash, empty_figure, save_figure
-from long_games.contenders import CONTENDERS, REFERENCE
+from long_games.contenders import REFERENCE, SHIPPED
 from long_games.families import FAMILIES
 from long_games.tables import ALL, DRAWN
 
@@ -51,7 +51,7 @@ def _fewer_colours(path: Path) -> None:
 def _lead(panel: Any, rows: list[dict[str, Any]]) -> None:
     """Mean difference over all families, a line for each estimator, best on top."""
     found = [row for row in rows if (row["figure"], row["family"]) == ("kl", ALL)]
-    shown = [row for row in found if row["estimator"] in CONTENDERS and CONTENDERS[row["estimator"]].shipped]
+    shown = [row for row in found if row["estimator"] in SHIPPED]
     shown.sort(key=lambda row: row["difference"])
     for place, row in enumerate(shown):
         color = PALETTE[1] if row["estimator"] == "atd" else PALETTE[0]

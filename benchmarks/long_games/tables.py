@@ -18,10 +18,11 @@ from long_games.cells import Cell
 from long_games.contenders import DISCOUNTED_BASELINE, ORACLE_CREDIT, REFERENCE
 from long_games.families import FAMILIES
 from long_games.rules import Floats
+from stored_rows import markdown_table
 
 ALL = "all families"
 DRAWN = (REFERENCE, "atd", "hgpo paper", "grpo", DISCOUNTED_BASELINE, ORACLE_CREDIT)
-"""Whose mean curves are kept, for the picture."""
+"""Estimators whose mean curves are stored for the picture."""
 Done = Mapping[Cell, Mapping[str, Any]]
 
 
@@ -124,3 +125,22 @@ def summary(done: Done, settings: dict[str, Any], estimators: Sequence[str]) -> 
 
 def _short(row: dict[str, Any]) -> dict[str, Any]:
     return {name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()}
+
+
+def as_markdown(stored: dict[str, Any], figure: str, names: Sequence[str]) -> str:
+    """The Markdown table of a summary's figure.
+
+    Rows of curves: leads over the reference, with intervals; of cosines: the figures themselves.
+    """
+    cells = {(row["family"], row["estimator"]): row for row in stored["rows"] if row["figure"] == figure}
+    families = [family for family in (*FAMILIES, ALL) if (family, REFERENCE) in cells]
+
+    def shown(row: dict[str, Any]) -> str:
+        if figure.startswith("cosine"):
+            return f"{row['mean']:.3f}"
+        if row["estimator"] == REFERENCE:
+            return f"{row['mean']:.1f}"
+        return f"{row['difference']:+.1f} ± {row['high'] - row['difference']:.1f}"
+
+    rows = ([name, *(shown(cells[family, name]) for family in families)] for name in names)
+    return markdown_table(["estimator", *families], rows)

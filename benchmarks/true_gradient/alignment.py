@@ -26,19 +26,6 @@ FIGURES = ("same tasks", "other tasks", "direction", "direction, all tasks", "no
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TaskGradients:
-    """Sketched gradients by task.
-
-    Attributes:
-        batch_TBW: of an estimator; the first half of the batches are from the first half of the rollouts.
-        true_T2W: the policy gradient, from each half of the rollouts.
-    """
-
-    batch_TBW: NDArray[np.float32]
-    true_T2W: NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Products:
     """Mean inner products between tasks, float64[T, T] each, without any rollout on both sides except in `length`.
 
@@ -53,9 +40,13 @@ class Products:
     true: Floats
 
 
-def products(gradients: TaskGradients) -> Products:
-    """The inner products of all tasks."""
-    batch_TBW, true_T2W = gradients.batch_TBW, gradients.true_T2W
+def products(batch_TBW: NDArray[np.float32], true_T2W: NDArray[np.float32]) -> Products:
+    """The inner products of all tasks' sketched gradients.
+
+    Args:
+        batch_TBW: of an estimator; the first half of the batches are from the first half of the rollouts.
+        true_T2W: the policy gradient, from each half of the rollouts.
+    """
     batches = batch_TBW.shape[1]
     length = sum(_gram(batch_TBW[:, b], batch_TBW[:, b]) for b in range(batches)) / batches
     sum_TW = batch_TBW.sum(axis=1)

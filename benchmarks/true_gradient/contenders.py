@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hgpo import compute_advantages
-from hgpo.columns import FloatArray, IntArray
+from hgpo.columns import FloatArray
 from hgpo.estimators.transition_graph import TransitionGraph, transition_graph, won
 from hgpo.steps import StepBatch
 
@@ -22,16 +22,13 @@ _SWEEPS = 400
 Advantage = Callable[[StepBatch], FloatArray]
 
 
-def shipped(estimator: str, **options: Any) -> Advantage:
+def shipped(estimator: str, gamma: float = GAMMA, **options: Any) -> Advantage:
     """An estimator of the package with options."""
-    return lambda batch: compute_advantages(batch, estimator, gamma=GAMMA, **options).values
+    return lambda batch: compute_advantages(batch, estimator, gamma=gamma, **options).values
 
 
-def nested(gamma: float = GAMMA, **options: Any) -> Advantage:
-    """NestedTD with options, in units of the return: a pool's parts are scaled alike."""
-    return lambda batch: compute_advantages(batch, "nested_td", gamma=gamma, mode="none", **options).values
-
-
+nested = partial(shipped, "nested_td", mode="none")
+"""NestedTD with options, in units of the return: a pool's parts are scaled alike."""
 _PLAIN = {"mode": "mean_norm"}
 PUBLISHED: Mapping[str, Advantage] = {
     "grpo": shipped("grpo"),
@@ -97,17 +94,12 @@ def unit(value_N: FloatArray) -> FloatArray:
     return value_N / max(float(np.sqrt(np.mean(value_N**2))), 1e-12)
 
 
-def shrunk(batch: StepBatch, prior: float = 1.0) -> FloatArray:
-    """D = delta m / (m + prior) with m the trajectories that act in s'; 1 at a win."""
+def shrunk(batch: StepBatch) -> FloatArray:
+    """D = delta m / (m + 1) with m the trajectories that act in s'; 1 at a win."""
     graph = transition_graph(batch)
     acting_V = trajectories_acting(batch, graph)
-    trust_V = np.where(graph.goal_V, 1.0, acting_V / (acting_V + prior))
+    trust_V = np.where(graph.goal_V, 1.0, acting_V / (acting_V + 1.0))
     return errors_on(graph, batch.reward) * trust_V[graph.target_N]
-
-
-def with_episode(batch: StepBatch, weight: float) -> FloatArray:
-    """D of `shrunk` and the advantage of whole trajectories, both divided by their root mean square."""
-    return unit(shrunk(batch)) + weight * unit(shipped("graphgpo", step_advantage_w=0.0)(batch))
 
 
 def proposal_1(batch: StepBatch, weight: float = 1.0, **options: float) -> FloatArray:
@@ -135,7 +127,7 @@ CANDIDATES: Mapping[str, Advantage] = {
     "certainty-equivalent TD, own ends": partial(certainty_equivalent, ends="own"),
     "certainty-equivalent TD": certainty_equivalent,
     "shrunk TD": shrunk,
-    "shrunk TD + episode": partial(with_episode, weight=1.0),
+    "shrunk TD + episode": partial(proposal_1, step_advantage_w=0.0),
     "proposal 1": proposal_1,
     "proposal 1, half of GraphGPO": partial(proposal_1, weight=0.5),
     "proposal 1, no episode term": partial(proposal_1, episode_advantage_w=0.0),
@@ -156,28 +148,6 @@ SIMILAR: Mapping[str, Advantage] = {
 }
 """Groups of states whose texts are similar."""
 CONTENDERS: Mapping[str, Advantage] = {**PUBLISHED, **CANDIDATES, **SIMILAR}
-
-
-def level_estimates(batch: StepBatch) -> dict[str, tuple[FloatArray, IntArray]]:
-    """The advantages of HGPO's levels and of the full history, without division by a std, and of whole estimators.
-
-    Returns:
-        {name: (float64[N] advantages, int64[N] numbers of trajectories in the group of each step)}.
-    """
-    found = {}
-    longest = int(batch.step.max())
-    for baseline, told in (("mean", ""), ("leave_one_out", ", leave one out")):
-        plain = {**_PLAIN, "baseline": baseline}
-        levels = compute_advantages(batch, "hgpo", gamma=GAMMA, **plain).levels
-        full = compute_advantages(
-            batch, "hgpo", gamma=GAMMA, history_length=longest, context="observation_action", **plain
-        ).levels[-1]
-        for name, level in (*((f"level {level.k}", level) for level in levels), ("full history", full)):
-            found[name + told] = level.advantage, level.trajectories
-    size_N = levels[0].trajectories
-    for name in ("hgpo paper, no std", "gagpo, lambda .5", "certainty-equivalent TD"):
-        found[name] = CONTENDERS[name](batch), size_N
-    return found
 
 
 def true_gradient_weights(batch: StepBatch) -> FloatArray:

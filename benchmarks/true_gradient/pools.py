@@ -148,7 +148,7 @@ def read_pool(folder: Path, player: Player, keys: Sequence[str]) -> Iterator[Poo
         sketch_NW = np.load(path).astype(np.float32)
         place = {(step.trajectory, step.step): row for row, step in enumerate(records)}
         steps = replayed(records, player.tasks, keys, player.rules.state)
-        yield PoolPart(steps, sketch_NW[[place[step.trajectory, step.step] for step in steps.steps]])
+        yield PoolPart(steps, sketch_NW[[place[step.trajectory, step.step] for step in steps[keys[0]]]])
 
 
 def _records(path: Path) -> list[StepRecord]:

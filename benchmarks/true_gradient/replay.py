@@ -4,32 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hgpo.envs.base import Env, Task
 from hgpo.rollout.records import StepRecord
 from hgpo.rollout.state_keys import Visit, make_key
 
 KEYS = ("observation", "observation_and_commands", "published_g2po", "simulator")
-
-
-@dataclass(frozen=True, slots=True)
-class KeyedSteps:
-    """The steps of rollouts, and what each key says before and after each of them.
-
-    Attributes:
-        steps: N records.
-        before, after: name of the key -> its N values.
-    """
-
-    steps: list[StepRecord]
-    before: Mapping[str, list[str]]
-    after: Mapping[str, list[str]]
-
-    def records(self, key: str) -> list[StepRecord]:
-        """The records as if they had been collected with `rollout.state = key`."""
-        pairs = zip(self.steps, self.before[key], self.after[key], strict=True)
-        return [replace(step, observation=before, next_observation=after) for step, before, after in pairs]
+KeyedSteps = dict[str, list[StepRecord]]
+"""State key -> the same steps, with this key's values as observations."""
 
 
 def trajectories(steps: Sequence[StepRecord]) -> dict[str, list[StepRecord]]:
@@ -41,7 +24,7 @@ def trajectories(steps: Sequence[StepRecord]) -> dict[str, list[StepRecord]]:
 
 
 def replayed(steps: Sequence[StepRecord], tasks: Mapping[str, Task], keys: Sequence[str], recorded: str) -> KeyedSteps:
-    """Play the actions of the records again.
+    """The records as if they had been collected with each state key, trajectory by trajectory in order of time.
 
     Args:
         steps: whole trajectories, in any order.
@@ -52,18 +35,15 @@ def replayed(steps: Sequence[StepRecord], tasks: Mapping[str, Task], keys: Seque
     Raises:
         ValueError: the environment answered otherwise than the records say.
     """
-    ordered: list[StepRecord] = []
-    before: dict[str, list[str]] = {key: [] for key in keys}
-    after: dict[str, list[str]] = {key: [] for key in keys}
+    found: KeyedSteps = {key: [] for key in keys}
     for trajectory in trajectories(steps).values():
-        ordered += trajectory
         seen = _states(trajectory, tasks[trajectory[0].task_id].make(), {*keys, recorded})
         if [step.observation for step in trajectory] + [trajectory[-1].next_observation] != seen[recorded]:
             raise ValueError(f"{trajectory[0].trajectory} was recorded in another environment than it is replayed in")
-        for key in keys:
-            before[key] += seen[key][:-1]
-            after[key] += seen[key][1:]
-    return KeyedSteps(ordered, before, after)
+        for key, records in found.items():
+            for step, before, after in zip(trajectory, seen[key][:-1], seen[key][1:], strict=True):
+                records.append(replace(step, observation=before, next_observation=after))
+    return found
 
 
 def _states(trajectory: Sequence[StepRecord], environment: Env, keys: Collection[str]) -> dict[str, list[str]]:

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import doctest
-import importlib.util
 import re
+import runpy
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+import docs_site as site
 
 ROOT = Path(__file__).parents[2]
 
 
-def load(path: str) -> ModuleType:
-    """A script of the repository as a module."""
-    specification = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def site() -> ModuleType:
-    return load("tools/docs_site.py")
-
-
-def test_the_examples_of_the_hooks(site: ModuleType) -> None:
+def test_the_examples_of_the_hooks() -> None:
     result = doctest.testmod(site)
     assert result.attempted >= 3
     assert result.failed == 0
@@ -47,12 +33,12 @@ def test_the_examples_of_the_hooks(site: ModuleType) -> None:
         ("quickstart.md", "../../elsewhere.md", "../../elsewhere.md"),
     ],
 )
-def test_links_lead_to_the_sites_pages(site: ModuleType, page: str, link: str, leads_to: str | None) -> None:
+def test_links_lead_to_the_sites_pages(page: str, link: str, leads_to: str | None) -> None:
     expected = leads_to or "repository/recipes/quickstart/README.md#estimators-compared"
     assert site.with_links(page, f"see [it]({link}).") == f"see [it]({expected})."
 
 
-def test_links_in_code_stay_as_they_are(site: ModuleType) -> None:
+def test_links_in_code_stay_as_they_are() -> None:
     link = "[it](../src/hgpo/grouping.py)"
     for code in (f"`{link}`", f"```text\n{link}\n```", f"Words:\n\n    {link}\n\nmore"):
         assert site.with_links("inspect.md", code) == code
@@ -60,7 +46,7 @@ def test_links_in_code_stay_as_they_are(site: ModuleType) -> None:
     assert link not in site.with_links("inspect.md", f"`code` {link}")
 
 
-def test_every_file_that_pages_link_to_can_be_shown(site: ModuleType) -> None:
+def test_every_file_that_pages_link_to_can_be_shown() -> None:
     pages = [path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")]
     targets = {target for page in pages for target in site.linked(page, (ROOT / "docs" / page).read_text("utf-8"))}
     assert "repository/examples/trl_steps.py.md" in targets
@@ -71,13 +57,13 @@ def test_every_file_that_pages_link_to_can_be_shown(site: ModuleType) -> None:
             assert "# " in site.as_markdown(path)[:200], target
 
 
-def test_what_is_fetched_from_elsewhere_is_found(site: ModuleType) -> None:
+def test_what_is_fetched_from_elsewhere_is_found() -> None:
     fetched = '<script src="https://cdn.example/a.js">', '<link rel="stylesheet" href="//fonts.example/b.css">'
     assert [bool(site._FETCHED.search(tag)) for tag in fetched] == [True, True]
     assert not site._FETCHED.search('<a href="https://example.org/">x</a> <script src="assets/a.js">')
 
 
-def test_the_navigation_names_what_there_is_and_every_page_once(site: ModuleType) -> None:
+def test_the_navigation_names_what_there_is_and_every_page_once() -> None:
     text = re.sub(r"!!python/object/apply:\S+", "", (ROOT / "mkdocs.yml").read_text("utf-8"))
     named = re.findall(r"[\w/*-]+\.md|[\w/.-]+\.ipynb\.md", text.split("\nnav:\n")[1])
     for name in named:
@@ -92,7 +78,7 @@ def test_the_navigation_names_what_there_is_and_every_page_once(site: ModuleType
 
 
 def test_the_pictures_of_the_concepts_are_those_of_the_script() -> None:
-    drawn = load("docs/images/concepts.py").pictures()
+    drawn = runpy.run_path(str(ROOT / "docs" / "images" / "concepts.py"))["pictures"]()
     page = (ROOT / "docs/concepts.md").read_text("utf-8")
     for name, picture in drawn.items():
         assert (ROOT / "docs/images" / name).read_text("utf-8") == picture, "python docs/images/concepts.py docs/images"

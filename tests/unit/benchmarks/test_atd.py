@@ -26,21 +26,20 @@ def by_way_of(wins: list[float], ways: str = "llrr", **options: Any) -> FloatArr
     return compute_advantages(batch, "atd:ATD", 1.0, **options).values.reshape(count, 2)
 
 
-def test_luck_after_the_next_observation_is_halved_where_the_past_says_nothing() -> None:
-    np.testing.assert_allclose(by_way_of([1, 0, 1, 0]), [[0.25, 0.5], [-0.25, -0.5]] * 2)
-
-
-def test_luck_is_taken_off_whole_with_lambda_0() -> None:
-    np.testing.assert_array_equal(by_way_of([1, 0, 1, 0], lambda_min=0.0)[:, 0], 0)
-
-
-def test_a_past_that_decides_is_credited_whole() -> None:
-    np.testing.assert_allclose(by_way_of([1, 1, 0, 0])[:, 0], [0.5, 0.5, -0.5, -0.5])
-
-
-def test_without_trust_or_history_the_past_is_not_asked() -> None:
-    for options in ({"trust": 0.0}, {"history_length": 0}):
-        np.testing.assert_allclose(by_way_of([1, 1, 0, 0], **options)[:, 0], [0.25, 0.25, -0.25, -0.25])
+@pytest.mark.parametrize(
+    ("wins", "options", "at_start"),
+    [
+        pytest.param([1, 0, 1, 0], {}, [0.25, -0.25] * 2, id="luck after the next observation counts half"),
+        pytest.param([1, 0, 1, 0], {"lambda_min": 0.0}, [0.0] * 4, id="with lambda 0 luck does not count"),
+        pytest.param([1, 1, 0, 0], {}, [0.5, 0.5, -0.5, -0.5], id="a past that decides counts whole"),
+        pytest.param([1, 1, 0, 0], {"trust": 0.0}, [0.25, 0.25, -0.25, -0.25], id="without trust"),
+        pytest.param([1, 1, 0, 0], {"history_length": 0}, [0.25, 0.25, -0.25, -0.25], id="without history"),
+    ],
+)
+def test_how_far_the_past_is_credited(wins: list[float], options: dict[str, Any], at_start: list[float]) -> None:
+    advantage_M2 = by_way_of(wins, **options)
+    np.testing.assert_allclose(advantage_M2[:, 0], at_start)
+    np.testing.assert_allclose(advantage_M2[:, 1], np.array(wins) - 0.5)
 
 
 def test_other_tasks_say_how_far_an_observation_is_trusted() -> None:

@@ -9,19 +9,15 @@ import pytest
 
 import estimators
 import published
-from estimators import BASELINE, ESTIMATORS, HUGE, PAPER, TENFOLD, Measurement, Published
+from estimators import BASELINE, ESTIMATORS, PAPER, TENFOLD
 from hgpo import StepBatch, compute_advantages
 from step_batches import RawBatch
-from timing import Timing, timed
+from timing import timed
 
 
 @pytest.fixture(scope="module")
 def tiny() -> RawBatch:
     return RawBatch.make(2, trajectories=4, steps=25)
-
-
-def timing(seconds: float, memory: int | None = None) -> Timing:
-    return Timing(seconds, seconds, memory)
 
 
 def test_a_batch_is_made_from_its_seed_with_a_new_text_per_step(tiny):
@@ -61,7 +57,6 @@ def test_the_published_way_gives_the_library_s_advantages(seed):
 @pytest.mark.slow
 def test_everything_is_measured(tiny):
     reference = estimators.measure_published(tiny, repeats=1)
-    assert reference.steps == 200
     assert reference.returns > 0
     assert reference.groups > 0
     measurements = estimators.measure(tiny, repeats=2)
@@ -74,7 +69,6 @@ def test_everything_is_measured(tiny):
     assert faster["200/gigpo/texts"] == reference.seconds / measurements[2].texts.minimum
 
 
-@pytest.mark.slow
 def test_an_input_is_made_for_every_call_and_the_last_result_comes_back():
     made: list[int] = []
 
@@ -82,37 +76,10 @@ def test_an_input_is_made_for_every_call_and_the_last_result_comes_back():
         made.append(len(made))
         return made[-1]
 
-    found, result = timed(lambda number: bytearray(30_000_000 * (number + 1)), make, 3)
+    found, result = timed(lambda number: sum(range(100_000 * (number + 1))), make, 3)
     assert made == [0, 1, 2]
-    assert len(result) == 90_000_000
-    assert found.memory is None or 25_000_000 < found.memory < 60_000_000
-
-
-def test_the_published_way_is_extrapolated_by_its_parts():
-    far = Published(64_000, returns=30.0, groups=4.0).at(640_000)
-    assert (far.returns, far.groups, far.extrapolated) == (3000.0, 40.0, True)
-
-
-def test_targets_take_the_slower_preset():
-    gibibyte = 2**30
-    published_at = {PAPER: Published(PAPER, 0.35, 0.35), TENFOLD: Published(TENFOLD, 33.0, 4.0)}
-    published_at[HUGE] = published_at[TENFOLD].at(HUGE)
-    seconds = {PAPER: (0.002, 0.004), TENFOLD: (0.040, 0.064), HUGE: (20.0, 29.0)}
-    measurements = [
-        Measurement(steps, name, timing(0.3 * found), timing(found, 5 * gibibyte))
-        for steps, both in seconds.items()
-        for name, found in zip(("hgpo paper", "hgpo verl-agent"), both, strict=True)
-    ]
-    rows = estimators.targets(measurements, published_at)
-    assert [(found, met) for _, found, met in rows] == [
-        ("175×", True),
-        ("578×", False),
-        ("1.20 ms", True),
-        ("29.0 s", True),
-        ("5.00 GiB", True),
-        ("2.90×", True),
-    ]
-    assert len(estimators.targets(measurements[:2], {PAPER: published_at[PAPER]})) == 2
+    assert result == sum(range(300_000))
+    assert 0 < found.minimum <= found.median
 
 
 def test_a_ratio_that_fell_too_far_is_named():

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
 
+import check_release
+
 ROOT = Path(__file__).parents[3]
-spec = importlib.util.spec_from_file_location("check_release", ROOT / "tools" / "check_release.py")
-assert spec is not None
-assert spec.loader is not None
-check_release = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(check_release)
 
 
 @pytest.fixture

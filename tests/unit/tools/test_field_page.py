@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,13 +9,9 @@ from urllib.parse import urlsplit
 import pytest
 from pydantic import ValidationError
 
+import field_page
+
 ROOT = Path(__file__).parents[3]
-spec = importlib.util.spec_from_file_location("field_page", ROOT / "tools" / "field_page.py")
-assert spec is not None
-assert spec.loader is not None
-field_page = importlib.util.module_from_spec(spec)
-sys.modules["field_page"] = field_page  # where pydantic looks up the annotations
-spec.loader.exec_module(field_page)
 
 STORED = field_page.figures_of(ROOT / "benchmarks" / "field.json")
 ROW: dict[str, Any] = {

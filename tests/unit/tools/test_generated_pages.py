@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import runpy
-from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-TOOLS = Path(__file__).parents[3] / "tools"
+import reference_pages
+import results_pages
 
 
-@pytest.mark.parametrize("tool", ["reference_pages.py", "results_pages.py"])
-def test_the_pages_are_current(tool: str) -> None:
-    for path, text in runpy.run_path(str(TOOLS / tool))["pages"]().items():
-        assert path.read_text(encoding="utf-8") == text, f"{path.name} is not current: python tools/{tool}"
+@pytest.mark.parametrize("tool", [reference_pages, results_pages])
+def test_the_pages_are_current(tool: ModuleType) -> None:
+    for path, text in tool.pages().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name} is not current: python tools/{tool.__name__}.py"

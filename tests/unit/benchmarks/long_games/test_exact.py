@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hgpo.columns import FloatArray
-from long_games.contenders import CONTENDERS, DISCOUNTED_BASELINE, ORACLE_BASELINE, ORACLE_CREDIT, advantages
+from long_games.contenders import DISCOUNTED_BASELINE, ORACLE_BASELINE, ORACLE_CREDIT, advantages
 from long_games.exact import action_shares, action_values, gradient, success, values
 from long_games.families import FAMILIES, instance
 from long_games.families.household import NOTHING, OPEN, PUT, TABLE, TAKE
@@ -107,7 +107,7 @@ def test_the_oracles_mean_gradient_is_the_exact_one(made: tuple[Game, FloatArray
     off_BD = []
     for _ in range(30):
         played = play(drawn, share_KA, number, 25)
-        advantage_N = advantages(CONTENDERS[oracle], drawn, played, share_KA, value_TN)
+        advantage_N = advantages(oracle, drawn, played, share_KA, value_TN)
         off_BD.append(directions_DK @ (batch_gradient(played, advantage_N, share_KA) - true).ravel())
     error_D = np.std(off_BD, axis=0, ddof=1) / np.sqrt(30)
     assert (np.abs(np.mean(off_BD, axis=0)) < 4 * error_D).all()
@@ -193,7 +193,7 @@ def test_the_discounted_oracle_expects_what_is_earned(made: tuple[Game, FloatArr
     """Its advantages have mean 0 at every time: what a step earns later, discounted, against what is expected."""
     drawn, logit_KA = made
     played, share_KA, value_TN = many(drawn, logit_KA, 300)
-    advantage_N = advantages(CONTENDERS[DISCOUNTED_BASELINE], drawn, played, share_KA, value_TN)
+    advantage_N = advantages(DISCOUNTED_BASELINE, drawn, played, share_KA, value_TN)
     for time in (0, 2):
         here = advantage_N[played.time == time]
         assert abs(here.mean()) < 4 * here.std() / np.sqrt(len(here))

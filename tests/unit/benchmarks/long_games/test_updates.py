@@ -61,7 +61,7 @@ def test_adam_climbs_and_stays_near(made: tuple[Game, FloatArray]) -> None:
     share_KA = action_shares(logit_KA)
     value_TN = values(drawn, share_KA)
     played = play(drawn, share_KA, np.random.default_rng(0))
-    advantage_N = advantages(CONTENDERS[ORACLE_CREDIT], drawn, played, share_KA, value_TN)
+    advantage_N = advantages(ORACLE_CREDIT, drawn, played, share_KA, value_TN)
     once = PpoAdam(0.05, epochs=1, parts=1).update(logit_KA, played, advantage_N, np.random.default_rng(0))
     moved = np.abs(once - logit_KA)
     assert 0.049 < moved.max() <= 0.05
@@ -76,25 +76,25 @@ def test_adam_climbs_and_stays_near(made: tuple[Game, FloatArray]) -> None:
 @pytest.mark.parametrize("step", [0.01, PpoAdam(0.05)])
 def test_perfect_credit_learns(made: tuple[Game, FloatArray], step: float | PpoAdam) -> None:
     drawn, logit_KA = made
-    found = curve(drawn, logit_KA, CONTENDERS[ORACLE_CREDIT], step, np.random.default_rng(0), 8)
+    found = curve(drawn, logit_KA, ORACLE_CREDIT, step, np.random.default_rng(0), 8)
     assert len(found) == 9
     assert found[0] == pytest.approx(0.3, abs=1e-5)
     assert found[-1] > 0.5
 
 
 def test_curves_of_one_seed_are_one_curve(made: tuple[Game, FloatArray]) -> None:
-    first, again = (curve(*made, CONTENDERS["atd"], 0.01, generator("search", 1, 2), 3) for _ in range(2))
+    first, again = (curve(*made, "atd", 0.01, generator("search", 1, 2), 3) for _ in range(2))
     assert first == again
 
 
 def test_the_cosine_of_the_mean_knows_its_noise(made: tuple[Game, FloatArray]) -> None:
     """Perfect credit points the right way: 1, although a batch and the plain mean of 30 are far from it."""
     drawn, logit_KA = made
-    found = cosines(drawn, logit_KA, CONTENDERS[ORACLE_CREDIT], np.random.default_rng(0), 30)
+    found = cosines(drawn, logit_KA, ORACLE_CREDIT, np.random.default_rng(0), 30)
     assert found["batch"] < 0.9
     assert found["mean"] == pytest.approx(1.0, abs=0.05)
     with pytest.raises(ValueError, match="at least 2 batches"):
-        cosines(drawn, logit_KA, CONTENDERS[ORACLE_CREDIT], np.random.default_rng(0), 1)
+        cosines(drawn, logit_KA, ORACLE_CREDIT, np.random.default_rng(0), 1)
 
 
 def test_every_contender_is_different(made: tuple[Game, FloatArray]) -> None:
@@ -105,7 +105,7 @@ def test_every_contender_is_different(made: tuple[Game, FloatArray]) -> None:
     true = gradient(drawn, share_KA, value_TN)
     found = [
         batch_gradient(played, advantages(contender, drawn, played, share_KA, value_TN), share_KA)
-        for contender in CONTENDERS.values()
+        for contender in CONTENDERS
     ]
     normed = np.stack([one.ravel() / np.linalg.norm(one) for one in found])
     alike = normed @ normed.T - 2 * np.eye(len(found))

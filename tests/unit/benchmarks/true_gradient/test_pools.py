@@ -34,15 +34,15 @@ def test_rows_of_sketches_are_those_of_their_steps(pool: tuple[Path, PoolSetting
     parts = list(read_pool(folder, player, KEYS))
     assert len(parts) == 2
     for part in parts:
-        steps = part.steps.steps
+        steps = part.steps["observation"]
         assert len({step.trajectory for step in steps}) == 8
         samples = [Sample(step.prompt_ids, step.token_ids, step.log_probs, 0.0) for step in steps]
         found_NW = sketcher.of_samples(samples, player.rules.temperature)
         np.testing.assert_allclose(part.sketch_NW, found_NW, rtol=2e-3, atol=2e-3)
-        assert part.steps.before["observation"] == [step.observation for step in steps]
-        assert part.steps.after["observation"] == [step.next_observation for step in steps]
-        keyed = part.steps.records("observation_and_commands")
-        assert all(step.observation.startswith(f"{own.observation}\n") for step, own in zip(keyed, steps, strict=True))
+        keyed = part.steps["observation_and_commands"]
+        for step, own in zip(keyed, steps, strict=True):
+            assert step.observation.startswith(f"{own.observation}\n")
+            assert step.next_observation.startswith(own.next_observation)
 
 
 def test_an_interrupted_pool_goes_on(pool: tuple[Path, PoolSettings]) -> None:
@@ -63,7 +63,7 @@ def test_steps_of_another_environment_are_noticed(pool: tuple[Path, PoolSettings
     folder, settings = pool
     player = open_player(settings)
     part = next(iter(read_pool(folder, player, KEYS)))
-    *steps, last = part.steps.steps
+    *steps, last = part.steps["observation"]
     steps.append(dataclasses.replace(last, action="go right" if last.action != "go right" else "go left"))
     with pytest.raises(ValueError, match=r"recorded in another environment"):
         replayed(steps, player.tasks, KEYS, "observation")
@@ -77,13 +77,15 @@ def test_sums_of_a_batch_are_weighted_sketches(pool: tuple[Path, PoolSettings]) 
     found = sums(part, batch, weight_N)
     assert len(found) == 2
     for number in range(2):
-        sum_W = found[group_name(part.steps.steps[0].task_id, number)]
-        rollouts = [s.trajectory for s in part.steps.steps if int(s.trajectory.rpartition("#")[2]) // 4 == number]
-        rows = [row for row, step in enumerate(part.steps.steps) if step.trajectory in rollouts]
-        won = {step.trajectory: step.won for step in part.steps.steps if step.terminated or step.truncated}
+        sum_W = found[group_name(part.steps["observation"][0].task_id, number)]
+        rollouts = [
+            s.trajectory for s in part.steps["observation"] if int(s.trajectory.rpartition("#")[2]) // 4 == number
+        ]
+        rows = [row for row, step in enumerate(part.steps["observation"]) if step.trajectory in rollouts]
+        won = {step.trajectory: step.won for step in part.steps["observation"] if step.terminated or step.truncated}
         expected = np.zeros(part.sketch_NW.shape[1])
         for row in rows:
-            own = part.steps.steps[row].trajectory
+            own = part.steps["observation"][row].trajectory
             others = [won[other] for other in set(rollouts) - {own}]
             expected += (won[own] - np.mean(others)) * part.sketch_NW[row]
         np.testing.assert_allclose(sum_W, expected, atol=1e-3)
