@@ -24,10 +24,7 @@ class Memory:
     """The `history_length` most recent steps of a trajectory, oldest first; None keeps all."""
 
     def __init__(self, history_length: int | None) -> None:
-        if history_length is not None and history_length < 0:
-            raise ValueError(f"history_length must be 0 or more, not {history_length}")
-        self._pairs: deque[tuple[str, str]] = deque(maxlen=history_length)
-        self._responses: deque[str] = deque(maxlen=history_length)
+        self._steps: deque[tuple[str, str, str]] = deque(maxlen=history_length)
 
     def remember(self, observation: str, action: str, response: str) -> None:
         """Add the newest step; beyond `history_length` the oldest is dropped.
@@ -37,16 +34,15 @@ class Memory:
             action: the action taken.
             response: the model's whole response; empty if the action did not come from a model.
         """
-        self._pairs.append((observation, action))
-        self._responses.append(response)
+        self._steps.append((observation, action, response))
 
     def recent(self) -> tuple[tuple[str, str], ...]:
         """Observation and action of the remembered steps, oldest first."""
-        return tuple(self._pairs)
+        return tuple((observation, action) for observation, action, _ in self._steps)
 
     def responses(self) -> tuple[str, ...]:
         """The responses of the remembered steps, oldest first."""
-        return tuple(self._responses)
+        return tuple(response for _, _, response in self._steps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,18 +198,13 @@ def _check_chat(tokenizer: Any, chat: Chat) -> bool:
 
 def _problem(name: str, text: str, chat: Chat) -> str:
     """Error for the parts of prompt or system message that the template leaves out; empty if none."""
-    folded = " ".join(text.lower().split())
-    for what, wanted in (("the prompt", _probe(0, _PROBES)), ("a system message", chat.system_prompt.strip())):
-        if wanted in text:
-            continue
-        if " ".join(wanted.lower().split()) in folded:
-            return f"{name} changes letter case or spaces in {what}: correct chat_template.jinja, or use another model"
-        if what == "a system message":
-            return f"policy.system_prompt: {name} ignores a system message; leave it out"
+    if _probe(0, _PROBES) not in text:
         return (
-            f"{name} leaves out {what} (the text of a message with role user) or a part of it, so the model would not "
-            "read it. Correct chat_template.jinja in the model's folder, or use another model"
+            f"{name} leaves out or changes the prompt (the text of a message with role user) or a part of it. "
+            "Correct chat_template.jinja in the model's folder, or use another model"
         )
+    if chat.system_prompt.strip() not in text:
+        return f"policy.system_prompt: {name} leaves out or changes a system message; leave it out"
     return ""
 
 

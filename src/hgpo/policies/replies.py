@@ -58,11 +58,15 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def tool_names(message: Mapping[str, Any]) -> list[str]:
-    """Names of the tools that a message calls."""
-    calls = [*_listed(message.get("tool_calls")), {"function": message.get("function_call")}]
-    functions = [call.get("function") for call in calls if isinstance(call, Mapping)]
-    return [encodable(str(one.get("name")))[:80] for one in functions if isinstance(one, Mapping)]
+def called_functions(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The functions that a message calls, each with a name and arguments, which are untrusted."""
+    functions = [call.get("function") for call in _listed(message.get("tool_calls")) if isinstance(call, Mapping)]
+    return [function for function in functions if isinstance(function, Mapping)]
+
+
+def name_of(function: Mapping[str, Any]) -> str:
+    """The name of a called function, at most 80 characters."""
+    return encodable(str(function.get("name")))[:80]
 
 
 def token_count(value: Any) -> int | None:
@@ -121,7 +125,6 @@ _RANGE = re.compile(
     r"|[<>]=",
     re.IGNORECASE,
 )
-_ONLY = re.compile(r"\b(?:default|only|set to|must be)\b[^\d,;.]{0,12}(\d+(?:\.\d+)?)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +187,6 @@ class ServerError:
     def is_about_a_range(self) -> bool:
         """Whether a parameter's value is out of range, so another value would be accepted."""
         return bool(_RANGE.search(self.text))
-
-    @property
-    def only_value(self) -> float | None:
-        """The only value that the model accepts, if the message states one."""
-        found = _ONLY.search(self.text)
-        return float(found[1]) if found else None
 
 
 def read_error(value: Any, status: int) -> ServerError:

@@ -30,5 +30,7 @@ def test_a_template_that_leaves_out_the_prompt_is_rejected_before_a_run_begins(f
 def test_a_template_without_the_system_message_is_rejected_before_a_run_begins(folder: Path) -> None:
     (folder / "chat_template.jinja").write_text("{{ messages[-1].content }}")
     check(folder)
-    with pytest.raises(ConfigError, match=rf"^policy.system_prompt: {folder}'s chat template ignores a system message"):
+    with pytest.raises(
+        ConfigError, match=rf"^policy.system_prompt: {folder}'s chat template leaves out or changes a system message"
+    ):
         check(folder, "policy.system_prompt='Be brief.'")

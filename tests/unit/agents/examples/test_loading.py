@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hgpo.agents.worked_examples import EXAMPLE_NAMES, WorkedExample, WorkedTurn, examples_for, load_examples
+from hgpo.agents.worked_examples import WorkedExample, WorkedTurn, examples_for, load_examples
 
 
 def example(kind: str, task: str = "") -> WorkedExample:
@@ -13,7 +13,7 @@ FIRST, SECOND, THIRD, FOURTH = example("put"), example("heat", "one"), example("
 ALL = (FIRST, SECOND, THIRD, FOURTH)
 
 
-@pytest.mark.parametrize("name", EXAMPLE_NAMES)
+@pytest.mark.parametrize("name", ["household", "shop"])
 def test_every_example_is_a_whole_game(name: str) -> None:
     loaded = load_examples(name)
     assert loaded == load_examples(name)
@@ -23,11 +23,6 @@ def test_every_example_is_a_whole_game(name: str) -> None:
         assert played.task
         assert len(played.turns) >= 5
         assert all(turn.observation and turn.action for turn in played.turns)
-
-
-def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="'kitchen'; known: household, shop"):
-        load_examples("kitchen")
 
 
 def test_those_of_the_kind_come_first_and_then_the_others_in_order() -> None:
