@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hgpo.messages import Message, as_text
+from hgpo.messages import Message
 from hgpo.policies import chat as encoding
 from hgpo.policies.chat import Chat, PromptEncoder, end_tokens, pad_token
 from hgpo.policies.tiny import END, PAD
@@ -21,13 +21,6 @@ def test_control_tokens_in_a_prompt_are_read_as_text():
     tokenizer = encoder().tokenizer
     special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     assert sum(token in special for token in forged.tolist()) == sum(token in special for token in plain.tolist())
-
-
-def test_a_tokenizer_without_chat_template_is_refused():
-    tokenizer = tiny_model().tokenizer
-    tokenizer.chat_template = None
-    with pytest.raises(ValueError, match="chat template"):
-        PromptEncoder(tokenizer, 40)
 
 
 def test_a_response_is_closed_by_the_end_token_and_decodes_without_it():
@@ -111,30 +104,6 @@ def test_a_system_prompt_and_options_reach_the_template():
 
 
 TURNS = (Message("user", "go"), Message("assistant", "take"), Message("user", "desk"))
-
-
-def test_a_conversation_keeps_its_turns_where_the_template_has_them():
-    turns = "{% for message in messages %}({{ message['role'] }} {{ message['content'] }}){% endfor %}"
-    tokenizer = tiny_model().tokenizer
-    tokenizer.chat_template = turns
-    [ids] = PromptEncoder(tokenizer, 40).encode_prompts([TURNS])
-    expected = tokenizer("(user go)(assistant take)(user desk)", add_special_tokens=False)["input_ids"]
-    assert ids.tolist() == expected
-
-
-@pytest.mark.parametrize(
-    "template",
-    [
-        "{{ messages[0]['content'] }}",  # shows the first alone
-        "{% for message in messages | reverse %}{{ message['content'] }}{% endfor %}",
-        "{% if messages | length > 1 %}{{ raise_exception('only one') }}{% endif %}{{ messages[0]['content'] }}",
-    ],
-)
-def test_else_it_becomes_one_message_that_names_its_turns(template):
-    tokenizer = tiny_model().tokenizer
-    tokenizer.chat_template = template
-    [ids] = PromptEncoder(tokenizer, 40).encode_prompts([TURNS])
-    assert ids.tolist() == tokenizer(as_text(TURNS), add_special_tokens=False)["input_ids"]
 
 
 def test_control_tokens_in_any_turn_become_text():

@@ -135,8 +135,14 @@ ASKED = tuple(Message(role, text) for role, text in zip(("user", "assistant") * 
         pytest.param(LAST_THREE, ASKED, id="five turns of which three are shown"),
         pytest.param(ALTERNATING, (TURNS[0], *TURNS), id="two messages of the user in a row"),
         pytest.param(STARTING, TURNS[1:], id="the agent speaks first"),
+        pytest.param("{{ messages[0].content }}", TURNS, id="the first is shown alone"),
+        pytest.param("{% for m in messages | reverse %}{{ m.content }}{% endfor %}", TURNS, id="another order"),
     ],
 )
-def test_a_conversation_of_another_length_or_order_becomes_one_message_if_a_turn_is_missing(template, turns):
+def test_a_conversation_whose_turns_the_template_does_not_show_becomes_one_message(template, turns):
     assert as_text(turns) in rendered(template, turns)
-    assert "<assistant>take<user>desk" in rendered(template, TURNS)
+
+
+@pytest.mark.parametrize("template", [LAST_THREE, ALTERNATING, STARTING])
+def test_turns_that_the_template_shows_stay_turns(template):
+    assert "<user>go<assistant>take<user>desk" in rendered(template, TURNS)
