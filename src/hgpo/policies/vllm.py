@@ -93,25 +93,18 @@ class EngineFailed(RuntimeError):
 class EnginePolicy:
     """An `AsyncPolicy` that generates with vLLM. All requests must be in one event loop."""
 
+    numbers_per_response = 1  # a seed
+
     def __init__(self, language_model: LanguageModel, engine: VllmEngine) -> None:
         """Set up the policy; `engine` generates with the weights of `language_model.model`."""
         self.language_model = language_model
+        self.max_prompt_tokens = language_model.limits.prompt_tokens
         self._engine = engine
         self._end_tokens = frozenset(language_model.end_tokens)
         self._keys = count()
         self._waiting: dict[str, asyncio.Future[Written]] = {}
         self._stepping: asyncio.Task[None] | None = None
         self._failure: EngineFailed | None = None
-
-    @property
-    def max_prompt_tokens(self) -> int:
-        """Most tokens of a prompt, chat template included."""
-        return self.language_model.limits.prompt_tokens
-
-    @property
-    def numbers_per_response(self) -> int:
-        """One number, which gives the seed."""
-        return 1
 
     def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
         """The number of tokens of each prompt, chat template included."""

@@ -23,7 +23,7 @@ def check(folder: Path, *settings: str) -> None:
 def test_a_template_that_leaves_out_the_prompt_is_rejected_before_a_run_begins(folder: Path) -> None:
     check(folder)
     (folder / "chat_template.jinja").write_text("{% for m in messages %}<{{ m.role }}>{{ m.text }}{% endfor %}")
-    with pytest.raises(ConfigError, match=rf"^{folder}'s chat template leaves out the prompt"):
+    with pytest.raises(ConfigError, match=rf"^{folder}'s chat template leaves out or changes the prompt"):
         check(folder)
 
 
