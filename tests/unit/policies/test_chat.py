@@ -64,7 +64,8 @@ def test_nothing_gives_nothing():
 
 
 @pytest.mark.parametrize(
-    ("model_ends", "tokenizer_ends", "expected"), [(7, 2, [2, 7]), ([9, 2], 2, [2, 9]), (None, 5, [5]), (3, None, [3])]
+    ("model_ends", "tokenizer_ends", "expected"),
+    [(7, 2, [2, 7]), ([9, 2], 2, [2, 9]), ([2, 2], 2, [2]), ([], 5, [5]), (None, 5, [5]), (3, None, [3])],
 )
 def test_all_end_tokens_are_known(model_ends, tokenizer_ends, expected):
     model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=model_ends))
