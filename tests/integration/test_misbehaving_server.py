@@ -134,18 +134,6 @@ def test_games_that_fail_are_named_and_played_again_by_the_same_command(
     assert again.failed == 0
 
 
-@pytest.mark.parametrize("status", [401, 403, 404])
-def test_a_server_that_answers_nobody_ends_it_at_once(
-    status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with ChatServer(lambda body: fails(status)) as server:
-        assert main(words(server.url, tmp_path / "out.json")) == 2
-    said = capsys.readouterr().err
-    assert "does not serve 'm'" in said
-    assert f"this is status {status}" in said
-    assert not (tmp_path / "out.json").exists()
-
-
 def test_a_server_that_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words("http://127.0.0.1:9/v1", tmp_path / "out.json", "policy.options.retries=0")) == 2
     assert "http://127.0.0.1:9/v1 cannot be reached" in capsys.readouterr().err

@@ -14,12 +14,11 @@ from answers import check_an_adapter_is_sampled_with, gaps, respond, texts
 from corridor import CorridorSuite
 from hgpo.agents import get_template
 from hgpo.envs.wrappers import LimitedSuite
-from hgpo.policies.async_engine import EngineFailed, EnginePolicy
 from hgpo.policies.base import Request
 from hgpo.policies.language_model import GenerationLimits, LanguageModel
 from hgpo.policies.local import TransformersPolicy
 from hgpo.policies.tiny import build_model, build_tokenizer
-from hgpo.policies.vllm import make_vllm_policy
+from hgpo.policies.vllm import EngineFailed, EnginePolicy, make_vllm_policy
 from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.runner import collect
 from real_model import real_model_file

@@ -1,14 +1,13 @@
 """Agents: observations into prompts, responses into actions."""
 
 from hgpo.agents.base import AGENTS, Agent, AgentSpec, make_agent
-from hgpo.agents.prompts import AgentContext, Memory, ParsedAction, Template, get_template, template_names
+from hgpo.agents.prompts import AgentContext, ParsedAction, Template, get_template, template_names
 
 __all__ = [
     "AGENTS",
     "Agent",
     "AgentContext",
     "AgentSpec",
-    "Memory",
     "ParsedAction",
     "Template",
     "get_template",

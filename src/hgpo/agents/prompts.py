@@ -1,4 +1,4 @@
-"""Memory and prompt templates: a template makes prompts and reads actions from responses, which are untrusted text.
+"""Prompt templates: a template makes prompts and reads actions from responses, which are untrusted text.
 
 `CompactTemplate` is the shortest complete prompt, for tiny models. `ReasoningTemplate` has the structure of the
 published prompts, for instruction-tuned models. Each has a subclass for the household tasks of ALFWorld.
@@ -7,7 +7,6 @@ published prompts, for instruction-tuned models. Each has a subclass for the hou
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -18,35 +17,6 @@ from hgpo.plugins import Registry
 MAX_ACTION_CHARACTERS = 512
 _CJK = re.compile("[\u4e00-\u9fff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
-
-class Memory:
-    """The `history_length` most recent steps of a trajectory, oldest first; None keeps all."""
-
-    def __init__(self, history_length: int | None) -> None:
-        if history_length is not None and history_length < 0:
-            raise ValueError(f"history_length must be 0 or more, not {history_length}")
-        self._pairs: deque[tuple[str, str]] = deque(maxlen=history_length)
-        self._responses: deque[str] = deque(maxlen=history_length)
-
-    def remember(self, observation: str, action: str, response: str) -> None:
-        """Add the newest step; beyond `history_length` the oldest is dropped.
-
-        Args:
-            observation: the observation before the action.
-            action: the action taken.
-            response: the model's whole response; empty if the action did not come from a model.
-        """
-        self._pairs.append((observation, action))
-        self._responses.append(response)
-
-    def recent(self) -> tuple[tuple[str, str], ...]:
-        """Observation and action of the remembered steps, oldest first."""
-        return tuple(self._pairs)
-
-    def responses(self) -> tuple[str, ...]:
-        """The responses of the remembered steps, oldest first."""
-        return tuple(self._responses)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ Reflexion tries a failed task again, with a lesson that the agent wrote after th
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from hgpo.agents.base import Agent, AgentSpec
 from hgpo.agents.prompts import AgentContext, ParsedAction, clean_action
@@ -54,7 +55,7 @@ class ReactTemplate:
     def __init__(self, examples: tuple[WorkedExample, ...], shown: int, list_commands: bool) -> None:
         self.examples, self.shown, self.list_commands = examples, shown, list_commands
 
-    def render(self, context: AgentContext) -> Conversation:
+    def render(self, context: AgentContext) -> tuple[Message, ...]:
         """The conversation up to the newest observation."""
         observations = [*(seen for seen, _ in context.history), context.observation]
         turns = [Message("user", f"{self.head(context)}\n\n{observations[0].strip()}")]
@@ -67,7 +68,7 @@ class ReactTemplate:
         return tuple(turns)
 
     def head(self, context: AgentContext) -> str:
-        """The text before the first remembered observation."""
+        """The text before the first remembered observation; lessons of earlier trials come last."""
         examples = examples_for(self.examples, context.kind, self.shown, context.observation)
         shown = [f"Here is how a task was done:\n\n{as_example(example)}" for example in examples]
         left_out = context.step - len(context.history)
@@ -75,6 +76,9 @@ class ReactTemplate:
         parts = [self.role, self.form, *tools, *shown, f"Now it is your turn. Your task: {context.task}"]
         if left_out:
             parts.append(f"(Your first {left_out} turns are left out here.)")
+        if context.lessons:
+            noted = "\n".join(f"- {lesson}" for lesson in context.lessons[-MOST_LESSONS:])
+            parts.append(f"You have tried this very task before and failed. What you noted for this attempt:\n{noted}")
         return "\n\n".join(parts)
 
     def tail(self, context: AgentContext) -> str:
@@ -99,6 +103,12 @@ class ReactTemplate:
     def respond(self, action: str) -> str:
         """A valid response without a thought."""
         return f"Action: {action}"
+
+    def reflect(self, context: AgentContext) -> Conversation:
+        """The conversation of a failed trial; its last turn ends with the question for a lesson."""
+        turns = [*ReactTemplate((), 0, list_commands=False).render(replace(context, lessons=()))]
+        turns[-1] = Message("user", f"{turns[-1].text}\n\n{_QUESTION}")
+        return tuple(turns)
 
 
 def _command(text: str) -> str:
@@ -154,25 +164,6 @@ def worked_examples(spec: AgentSpec, count: int) -> tuple[WorkedExample, ...]:
     return load_examples(name) if name and count else ()
 
 
-class ReflexionTemplate(ReactTemplate):
-    """ReAct's conversation, with the lessons of earlier trials before the task."""
-
-    def head(self, context: AgentContext) -> str:
-        """The text before the first remembered observation."""
-        before = super().head(context)
-        lessons = context.lessons[-MOST_LESSONS:]
-        if not lessons:
-            return before
-        noted = "\n".join(f"- {lesson}" for lesson in lessons)
-        return f"{before}\n\nYou have tried this very task before and failed. What you noted for this attempt:\n{noted}"
-
-    def reflect(self, context: AgentContext) -> Conversation:
-        """The conversation of a failed trial; its last turn ends with the question for a lesson."""
-        turns = [*ReactTemplate(self.examples, 0, list_commands=False).render(context)]
-        turns[-1] = Message("user", f"{turns[-1].text}\n\n{_QUESTION}")
-        return tuple(turns)
-
-
 def reflexion(spec: AgentSpec, *, trials: int = 3, examples: int = 2, list_commands: bool = True) -> Agent:
     """ReAct, with up to `trials` attempts at each task.
 
@@ -187,5 +178,5 @@ def reflexion(spec: AgentSpec, *, trials: int = 3, examples: int = 2, list_comma
     """
     if trials < 1:
         raise ValueError(f"agent.options.trials = {trials}; give 1 or more")
-    template = ReflexionTemplate(worked_examples(spec, examples), examples, list_commands)
+    template = ReactTemplate(worked_examples(spec, examples), examples, list_commands)
     return Agent(template, history_length=None, trials=trials, reflect=template.reflect)

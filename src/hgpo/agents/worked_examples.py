@@ -18,9 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
-EXAMPLE_NAMES = ("household", "shop")
-"""Names for `load_examples`: household tasks (ALFWorld), shopping (WebShop)."""
-
 _MARKS = ("[SEP]", "[button]")
 """Marks of the forms of a shop's pages: `text` has the first, `text_rich` the second, `brief` neither."""
 
@@ -56,16 +53,7 @@ class WorkedExample:
 
 
 def load_examples(name: str) -> tuple[WorkedExample, ...]:
-    """The worked examples of one kind of environment, in the file's order.
-
-    Args:
-        name: one of `EXAMPLE_NAMES`.
-
-    Raises:
-        ValueError: an unknown name; the message lists the known ones.
-    """
-    if name not in EXAMPLE_NAMES:
-        raise ValueError(f"unknown worked examples {name!r}; known: {', '.join(EXAMPLE_NAMES)}")
+    """The worked examples in `examples/NAME.json`, in the file's order: household (ALFWorld) or shop (WebShop)."""
     document = json.loads((files("hgpo.agents") / "examples" / f"{name}.json").read_text(encoding="utf-8"))
     return tuple(
         WorkedExample(entry["kind"], entry["task"], tuple(WorkedTurn(**turn) for turn in entry["turns"]))

@@ -105,9 +105,6 @@ class PromptTooLong(ContextFull, ValueError):
             f"prompt {index} has {tokens} tokens, the limit is {limit}: "
             "lower agent.history_length or raise policy.max_prompt_tokens"
         )
-        self.index = index
-        self.tokens = tokens
-        self.limit = limit
 
 
 class PromptCounter(Protocol):

@@ -174,42 +174,37 @@ def _check_chat(tokenizer: Any, chat: Chat) -> bool:
     Returns:
         Whether the template shows a message only if its content is a list of parts, as those of vision models do.
     """
-    name = f"{_called(tokenizer)}'s chat template"
     template = str(tokenizer.chat_template)  # or several by name
     unread = [option for option in chat.options if not re.search(rf"\b{re.escape(option)}\b", template)]
     if unread:
-        raise ValueError(f"policy.chat_template_options: {name} does not read {', '.join(unread)}; leave it out")
-    problems = []
-    for as_parts in (False, True):
-        try:
-            [text] = _as_chats(tokenizer, [messages_of(_probe(0, _PROBES))], chat, as_parts)
-        except Exception as error:  # templates raise any exception
-            problems.append(
-                f"{name} fails ({type(error).__name__}: {error}); check policy.chat_template_options "
-                "and policy.system_prompt, which not every template supports"
-            )
-            continue
-        problem = _problem(name, text, chat)
-        if not problem:
-            return as_parts
-        problems.append(problem)
-    raise ValueError(problems[0])
-
-
-def _problem(name: str, text: str, chat: Chat) -> str:
-    """Error for the parts of prompt or system message that the template leaves out; empty if none."""
-    folded = " ".join(text.lower().split())
-    for what, wanted in (("the prompt", _probe(0, _PROBES)), ("a system message", chat.system_prompt.strip())):
-        if wanted in text:
-            continue
-        if " ".join(wanted.lower().split()) in folded:
-            return f"{name} changes letter case or spaces in {what}: correct chat_template.jinja, or use another model"
-        if what == "a system message":
-            return f"policy.system_prompt: {name} ignores a system message; leave it out"
-        return (
-            f"{name} leaves out {what} (the text of a message with role user) or a part of it, so the model would not "
-            "read it. Correct chat_template.jinja in the model's folder, or use another model"
+        raise ValueError(
+            f"policy.chat_template_options: {_called(tokenizer)}'s chat template does not read {', '.join(unread)}; "
+            "leave it out"
         )
+    if not (problem := _problem(tokenizer, chat, as_parts=False)):
+        return False
+    if not _problem(tokenizer, chat, as_parts=True):
+        return True
+    raise ValueError(problem)
+
+
+def _problem(tokenizer: Any, chat: Chat, *, as_parts: bool) -> str:
+    """The error of a template that fails, or leaves out or changes the prompt or the system message; empty if none."""
+    name = f"{_called(tokenizer)}'s chat template"
+    try:
+        [text] = _as_chats(tokenizer, [messages_of(_probe(0, _PROBES))], chat, as_parts)
+    except Exception as error:  # templates raise any exception
+        return (
+            f"{name} fails ({type(error).__name__}: {error}); check policy.chat_template_options "
+            "and policy.system_prompt, which not every template supports"
+        )
+    if _probe(0, _PROBES) not in text:
+        return (
+            f"{name} leaves out or changes the prompt (the text of a message with role user) or a part of it. "
+            "Correct chat_template.jinja in the model's folder, or use another model"
+        )
+    if chat.system_prompt.strip() not in text:
+        return f"policy.system_prompt: {name} leaves out or changes a system message; leave it out"
     return ""
 
 

@@ -117,11 +117,8 @@ class LanguageModel:
 
 def check_positions(language_model: LanguageModel) -> None:
     """Reject prompt and response lengths that exceed the model's positions, with a `ValueError`."""
-    model, limits = language_model.model, language_model.limits
-    prompt, response = limits.prompt_tokens, limits.response_tokens
-    if prompt < 1 or response < 1:
-        raise ValueError(f"max_prompt_tokens {prompt} and max_response_tokens {response} must both be at least 1")
-    positions = getattr(model.config, "max_position_embeddings", None)
+    prompt, response = language_model.limits.prompt_tokens, language_model.limits.response_tokens
+    positions = getattr(language_model.model.config, "max_position_embeddings", None)
     if positions is not None and prompt + response > positions:
         raise ValueError(
             f"max_prompt_tokens {prompt} + max_response_tokens {response} exceed the model's {positions} positions; "

@@ -6,7 +6,6 @@ transformers fills missing weights at random and ignores surplus ones with a war
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,11 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
+
+transformers_logging.disable_progress_bar()  # they would break the display of a run
+
+_MOST_NAMES = 5
+_HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
 def resolve_device(name: str) -> torch.device:
@@ -33,18 +37,6 @@ def resolve_device(name: str) -> torch.device:
     if device.type == "mps":
         raise ValueError(f'device "{name}" has no float64, which sampling needs; use "cpu"')
     return device
-
-
-if sys.flags.optimize > 1:
-    raise ImportError(
-        "transformers reads docstrings, which Python drops with -OO or PYTHONOPTIMIZE=2: run without it",
-        name="transformers",
-    )
-
-transformers_logging.disable_progress_bar()  # they would break the display of a run
-
-_MOST_NAMES = 5
-_HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
 class IncompleteModelError(ValueError):

@@ -61,21 +61,13 @@ class TransformersPolicy:
         """
         check_positions(language_model)
         self.language_model = language_model
+        self.max_prompt_tokens = language_model.limits.prompt_tokens
+        self.numbers_per_response = language_model.limits.response_tokens  # one for each token
         self._max_batch_size, self._max_batch_tokens = batch_limits(
             language_model.model.device, max_batch_size, max_batch_tokens
         )
         self._end_tokens = language_model.end_tokens
         self._pad_token = pad_token(language_model.tokenizer, self._end_tokens)
-
-    @property
-    def max_prompt_tokens(self) -> int:
-        """Most tokens of a prompt, chat template included."""
-        return self.language_model.limits.prompt_tokens
-
-    @property
-    def numbers_per_response(self) -> int:
-        """One number per token of the longest response."""
-        return self.language_model.limits.response_tokens
 
     def take_weights(self, model: Any) -> None:
         """Does nothing, because the policy samples from the trained module."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from hgpo.messages import Message
 from hgpo.policies.chat import encodable
+from hgpo.policies.replies import called_functions, name_of
 from hgpo.tool_calls import (
     MAX_CALL_CHARACTERS,
     ToolCall,
@@ -59,13 +60,11 @@ def calls_as_text(message: Mapping[str, Any]) -> str:
 
     Arguments that are not a JSON object are not changed, so that agents reject the call as invalid.
     """
-    calls = message.get("tool_calls")
-    functions = [call.get("function") for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else []
-    return "\n".join(_as_text(function) for function in functions if isinstance(function, Mapping))
+    return "\n".join(_as_text(function) for function in called_functions(message))
 
 
 def _as_text(function: Mapping[str, Any]) -> str:
-    name, arguments = encodable(str(function.get("name")))[:80], function.get("arguments")
+    name, arguments = name_of(function), function.get("arguments")
     if not isinstance(arguments, Mapping):
         text = encodable(str(arguments or "{}"))[: MAX_CALL_CHARACTERS + 1]
         try:

@@ -20,7 +20,7 @@ from hgpo.messages import Conversation, messages_of, without_thoughts
 from hgpo.policies.base import ContextFull, Request, RequestUsage, Response, check_temperature
 from hgpo.policies.chat import encodable
 from hgpo.policies.native_tools import calls_as_text, native_messages, native_tools
-from hgpo.policies.replies import ServerError, error_of, read_error, text_of, token_count, tool_names
+from hgpo.policies.replies import ServerError, called_functions, error_of, name_of, read_error, text_of, token_count
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -134,7 +134,6 @@ class ServerPolicy:
         self._before = [{"role": "system", "content": encodable(system_prompt)}] if system_prompt else []
         self._warn = warn
         self._length_parameter = server.length_parameter
-        self._temperature: float | None = None  # the only value that the model accepts
         self._rejected: set[str] = set()
         self._counts_tokens = True
         self._answered = False
@@ -187,7 +186,7 @@ class ServerPolicy:
             native_messages(turns) if tools else [{"role": one.role, "content": encodable(one.text)} for one in turns]
         )
         sent: dict[str, Any] = {
-            "temperature": temperature if self._temperature is None else self._temperature,
+            "temperature": temperature,
             self._length_parameter: self._max_response_tokens,
             **self.server.extra,
         }
@@ -244,17 +243,13 @@ class ServerPolicy:
 
     def _adapt(self, name: str, told: ServerError, sent: Mapping[str, Any]) -> None:
         """Rename or leave out a rejected parameter in all later requests, and say so once."""
-        if name in self._rejected or (name == "temperature" and self._temperature not in (None, sent[name])):
-            return  # a concurrent request already changed it
+        if name in self._rejected:
+            return  # by a concurrent request
+        self._rejected.add(name)
+        now = f"requests leave {name} out"
         other = _LENGTH_NAMES.get(name)
-        if name == "temperature" and self._temperature is None and told.only_value not in (None, sent[name]):
-            self._temperature = told.only_value
-            now = f"requests have temperature {self._temperature:g}"
-        else:
-            self._rejected.add(name)
-            now = f"requests leave {name} out"
-            if other is not None and other not in self._rejected and name == self._length_parameter:
-                self._length_parameter, now = other, f"requests have {other} in its place"
+        if other is not None and other not in self._rejected and name == self._length_parameter:
+            self._length_parameter, now = other, f"requests have {other} in its place"
         self._warn(f"{self.model} does not accept {name} = {sent[name]} ({told}): {now}")
 
     def read(self, completion: Mapping[str, Any], body: Mapping[str, Any], requests: int, seconds: float) -> Response:
@@ -268,9 +263,9 @@ class ServerPolicy:
         if body.get("tools") and (called := calls_as_text(choice["message"])):
             text = f"{text}\n{called}".strip()
         said = without_thoughts(text).strip()
-        if not said and (tools := tool_names(choice["message"])):
+        if not said and (functions := called_functions(choice["message"])):
             raise AnswerFailed(
-                f"the answer is a call of {', '.join(tools)}, not text, but requests offer no tools: "
+                f"the answer is a call of {', '.join(map(name_of, functions))}, not text, but requests offer no tools: "
                 "turn off the server's tool parser, or set policy.options.native_tools = true with agent.name = 'tools'"
             )
         if not said and choice.get("finish_reason") == "content_filter":

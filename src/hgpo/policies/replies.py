@@ -12,8 +12,9 @@ from hgpo.policies.chat import encodable
 
 MAX_ERROR_CHARACTERS = 600
 """Most characters of a server's error message; the rest is left out."""
-_KEYS = ("text", "refusal", "thinking", "reasoning", "reasoning_content")
+_KEYS = ("text", "value", "refusal", "thinking", "reasoning")
 _THOUGHT = re.compile("think|reason")
+_THOUGHTS_OF = ("reasoning_content", "reasoning", "thinking", "reasoning_details")
 
 
 def text_of(message: Mapping[str, Any], most: int) -> str:
@@ -22,47 +23,40 @@ def text_of(message: Mapping[str, Any], most: int) -> str:
     A message's content is text or a list of parts. Without content, the text is the refusal, or else the thoughts
     between tags, which show why a response contains no action.
     """
-    content, refusal = _parts(message.get("content")), _parts(message.get("refusal"))
-    found = {kind: "".join(text for one, text in content if one == kind) for kind in ("text", "refusal", "thought")}
-    said = next((text for text in (found["text"], found["refusal"], _joined(refusal)) if text.strip()), "")
-    if said:
+    said, thought = _split(message.get("content"))
+    if not said.strip():
+        said = "".join(_split(message.get("refusal")))
+    if said.strip():
         return encodable(said[:most])
-    thoughts = (message.get(name) for name in ("reasoning_content", "reasoning", "thinking", "reasoning_details"))
-    thought = found["thought"] or next((text for one in thoughts if (text := _joined(_parts(one)))), "")
+    others = ("".join(_split(message.get(name))) for name in _THOUGHTS_OF)
+    thought = thought or next(filter(None, others), "")
     return f"<think>\n{encodable(thought[:most])}\n</think>" if thought else ""
 
 
-def _parts(content: Any) -> list[tuple[str, str]]:
-    """The kind ("text", "refusal" or "thought") and the text of each part; pictures and others are left out."""
-    parts = []
-    for one in _listed(content):
-        if isinstance(one, Mapping):
-            if key := next((key for key in _KEYS if one.get(key)), None):
-                parts.append(("thought" if _THOUGHT.search(f"{one.get('type')} {key}") else key, _plain(one[key])))
-        elif isinstance(one, (str, int, float)):
-            parts.append(("text", str(one)))
-    return parts
+def _split(content: Any, depth: int = 4) -> tuple[str, str]:
+    """What is said and what is thought in text, a part or a list of parts; pictures and others are left out."""
+    if isinstance(content, str):
+        return content, ""
+    if isinstance(content, list) and depth:
+        pairs = [_split(part, depth - 1) for part in content]
+        return "".join(said for said, _ in pairs), "".join(thought for _, thought in pairs)
+    if isinstance(content, Mapping) and depth:
+        key = next((key for key in _KEYS if content.get(key)), "")
+        text = "".join(_split(content.get(key), depth - 1))
+        return ("", text) if _THOUGHT.search(f"{content.get('type')} {key}") else (text, "")
+    return "", ""
 
 
-def _joined(parts: list[tuple[str, str]]) -> str:
-    return "".join(text for _, text in parts)
+def called_functions(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The functions that a message calls, each with a name and arguments, which are untrusted."""
+    calls = message.get("tool_calls")
+    functions = [call.get("function") for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else []
+    return [function for function in functions if isinstance(function, Mapping)]
 
 
-def _plain(value: Any) -> str:
-    """A part's text, which some servers send as an object or as a list of parts."""
-    texts = [one.get("value") or one.get("text") if isinstance(one, Mapping) else one for one in _listed(value)]
-    return "".join(text for text in texts if isinstance(text, str))
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
-
-
-def tool_names(message: Mapping[str, Any]) -> list[str]:
-    """Names of the tools that a message calls."""
-    calls = [*_listed(message.get("tool_calls")), {"function": message.get("function_call")}]
-    functions = [call.get("function") for call in calls if isinstance(call, Mapping)]
-    return [encodable(str(one.get("name")))[:80] for one in functions if isinstance(one, Mapping)]
+def name_of(function: Mapping[str, Any]) -> str:
+    """The name of a called function, at most 80 characters."""
+    return encodable(str(function.get("name")))[:80]
 
 
 def token_count(value: Any) -> int | None:
@@ -121,7 +115,6 @@ _RANGE = re.compile(
     r"|[<>]=",
     re.IGNORECASE,
 )
-_ONLY = re.compile(r"\b(?:default|only|set to|must be)\b[^\d,;.]{0,12}(\d+(?:\.\d+)?)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +177,6 @@ class ServerError:
     def is_about_a_range(self) -> bool:
         """Whether a parameter's value is out of range, so another value would be accepted."""
         return bool(_RANGE.search(self.text))
-
-    @property
-    def only_value(self) -> float | None:
-        """The only value that the model accepts, if the message states one."""
-        found = _ONLY.search(self.text)
-        return float(found[1]) if found else None
 
 
 def read_error(value: Any, status: int) -> ServerError:

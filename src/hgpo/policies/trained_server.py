@@ -37,7 +37,7 @@ from hgpo.policies.openai import (
     missing_client,
     reason,
 )
-from hgpo.policies.weights import base_model, has_adapter, save_adapter
+from hgpo.policies.weights import base_model, save_adapter
 
 
 class ServedAdapters:
@@ -203,10 +203,11 @@ class TrainedServerPolicy(ServerPolicy):
     def _tokens(self, completion: Mapping[str, Any]) -> tuple[TokenIds, TokenIds, NDArray[np.float32]]:
         """Tokens of the prompt and of the response, and log-probs of the response."""
         choice, url = completion["choices"][0], self.server.url
+        scores = choice.get("logprobs")
         found = {
             "prompt token ids": completion.get("prompt_token_ids"),
             "token ids": choice.get("token_ids"),
-            "log-probs": _field(choice.get("logprobs"), "content"),
+            "log-probs": scores.get("content") if isinstance(scores, dict) else None,
         }
         if missing := [name for name, values in found.items() if not values]:
             raise ServerRefused(f"{url} gives no {', '.join(missing)}. {_NEEDED}")
@@ -221,14 +222,14 @@ class TrainedServerPolicy(ServerPolicy):
 
     def _ids(self, whose: str, values: Any, most: int) -> TokenIds:
         """Checked token ids."""
-        id_T, gives = _array(values), f"{self.server.url} gives"
-        if id_T is None or id_T.dtype.kind != "i":
+        gives = f"{self.server.url} gives"
+        if not isinstance(values, list) or any(type(value) is not int for value in values):
             raise ServerRefused(f"{gives} {whose} token ids that are not integers")
-        if len(id_T) > most:
-            raise ServerRefused(f"{gives} a {whose} of {len(id_T)} tokens; the limit is {most}")
-        if id_T.min() < 0 or id_T.max() >= self._vocabulary:
+        if len(values) > most:
+            raise ServerRefused(f"{gives} a {whose} of {len(values)} tokens; the limit is {most}")
+        if min(values) < 0 or max(values) >= self._vocabulary:
             raise ServerRefused(f"{gives} {whose} token ids that the model does not have: it must serve the same model")
-        return id_T.astype(np.int32)
+        return np.array(values, dtype=np.int32)
 
     async def _highest_log_prob(self, temperature: float) -> float:
         """Log-prob of the likeliest first token."""
@@ -243,7 +244,7 @@ class TrainedServerPolicy(ServerPolicy):
             raise ServerRefused(f"{self.server.url} rejects the request of training: {error}. {_NEEDED}") from error
         self._refuse_other_prompt(self.read(completion, body, 1, 0.0).prompt_ids)
         first = completion["choices"][0]["logprobs"]["content"][0]
-        log_probs = _log_probs([first, *(_field(first, "top_logprobs") or [])])
+        log_probs = _log_probs([first, *(first.get("top_logprobs") or [])])
         return float("nan") if log_probs is None else float(log_probs.max())
 
     def _refuse_other_prompt(self, prompt_ids: TokenIds) -> None:
@@ -255,27 +256,14 @@ class TrainedServerPolicy(ServerPolicy):
             )
 
 
-def _field(value: Any, name: str) -> Any:
-    """A field of an untrusted JSON value; None if it is no object."""
-    return value.get(name) if isinstance(value, dict) else None
-
-
-def _array(values: Any) -> NDArray[Any] | None:
-    """A list of numbers as an array; None if it is not one."""
-    try:
-        array = np.asarray(values)
-    except ValueError:  # ragged lists
-        return None
-    return array if array.ndim == 1 else None
-
-
 def _log_probs(scored: Any) -> NDArray[np.float32] | None:
     """The log-probs in the protocol's list of tokens; None if one is invalid."""
-    log_prob_T = _array([_field(one, "logprob") for one in scored]) if isinstance(scored, list) else None
-    if log_prob_T is None or log_prob_T.dtype.kind not in "fi":
+    try:
+        log_prob_T = np.array([float(one["logprob"]) for one in scored], dtype=np.float32)
+    except (TypeError, ValueError, KeyError, OverflowError):
         return None
     known = np.isfinite(log_prob_T) & (log_prob_T <= _ROUNDING)
-    return log_prob_T.astype(np.float32) if known.all() else None
+    return log_prob_T if known.all() else None
 
 
 def make_server_policy(
@@ -300,14 +288,9 @@ def make_server_policy(
         retries: see `Server`.
 
     Raises:
-        ValueError: the model has no adapter, or the lengths exceed the model's positions.
+        ValueError: the lengths exceed the model's positions.
         ServerRefused: the server lacks a feature that training needs.
     """
-    if not has_adapter(language_model.model):
-        raise ValueError(
-            "policy.backend = 'server': whole weights cannot be sent to a server, so train an adapter "
-            "(policy.lora.rank above 0), or choose another policy.backend"
-        )
     check_positions(language_model)
     policy = _policy(language_model, Server(url, key_variable, timeout, retries), served_model, adapters)
     policy.check()
@@ -318,18 +301,7 @@ def make_server_policy(
 def check_server(
     language_model: LanguageModel, *, url: str, adapters: str, served_model: str = "", **connection: Any
 ) -> None:
-    """Test the server without loading weights.
-
-    Args:
-        language_model: the trained model.
-        url: see `Server`.
-        adapters: see `make_server_policy`.
-        served_model: see `make_server_policy`.
-        connection: other fields of `Server`.
-
-    Raises:
-        ServerRefused: the server lacks a feature that training needs.
-    """
+    """Test the server without loading weights; arguments and errors as for `make_server_policy`."""
     _policy(language_model, Server(url, **connection), served_model, adapters).check()
 
 

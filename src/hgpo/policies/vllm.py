@@ -3,24 +3,33 @@
 The copy has the type that the trained module computes in. vLLM builds the model from its configuration; the weights are
 passed in memory, with a LoRA adapter merged, so every source of a model works. On a GPU, vLLM sleeps during updates,
 which frees its share of the GPU's memory. This has not been measured on real GPUs.
+
+The engine generates one token of every open response at each step, and accepts new requests between steps. It runs in
+the event loop of the callers, without a separate thread. Therefore nothing is generated during training, errors reach
+the callers, and the order of requests, and with it the responses, is the same in every run. On the other hand,
+environments do not step while the engine computes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import nullcontext
+from itertools import count
 from typing import Any
 
+import numpy as np
 import torch
 
-from hgpo.policies.async_engine import EnginePolicy, GenerationOutput, GenerationRequest, computing_type
+from hgpo.messages import Conversation
 from hgpo.policies.backends import Backend
+from hgpo.policies.base import Request, Response, TokenIds, check_temperature
 from hgpo.policies.language_model import LanguageModel, check_positions
-from hgpo.policies.weights import base_model, merged_weights, shares_head, untie
+from hgpo.policies.weights import base_model, computes_in_bfloat16, merged_weights, shares_head, untie
 
 _CPU_CACHE_BYTES = 2 * 2**30
 _CPU_BATCH_TOKENS = 4096
@@ -30,6 +39,7 @@ _ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",  # other messages would break the display of a run
     "VLLM_NO_USAGE_STATS": "1",
 }
+Written = tuple[list[int], list[float]]  # a complete response: tokens, end token included, and their log-probs
 
 
 def make_vllm_policy(
@@ -73,7 +83,107 @@ def make_vllm_policy(
             "policy.backend=transformers"
         ) from error
     engine.take_weights(language_model.model)
-    return EnginePolicy("vllm", language_model, engine)
+    return EnginePolicy(language_model, engine)
+
+
+class EngineFailed(RuntimeError):
+    """vLLM raised an error, given as the cause. All open and later requests fail."""
+
+
+class EnginePolicy:
+    """An `AsyncPolicy` that generates with vLLM. All requests must be in one event loop."""
+
+    numbers_per_response = 1  # a seed
+
+    def __init__(self, language_model: LanguageModel, engine: VllmEngine) -> None:
+        """Set up the policy; `engine` generates with the weights of `language_model.model`."""
+        self.language_model = language_model
+        self.max_prompt_tokens = language_model.limits.prompt_tokens
+        self._engine = engine
+        self._end_tokens = frozenset(language_model.end_tokens)
+        self._keys = count()
+        self._waiting: dict[str, asyncio.Future[Written]] = {}
+        self._stepping: asyncio.Task[None] | None = None
+        self._failure: EngineFailed | None = None
+
+    def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
+        """The number of tokens of each prompt, chat template included."""
+        return self.language_model.encoder.count_prompt_tokens(prompts)
+
+    def take_weights(self, model: Any) -> None:
+        """Use the weights of `model` from now on.
+
+        Raises:
+            RuntimeError: a request is open.
+        """
+        if self._waiting:
+            raise RuntimeError(f"vLLM cannot take weights while requests are open ({len(self._waiting)})")
+        self._engine.take_weights(model)
+
+    def release_memory(self) -> None:
+        """Free the memory of the engine on a GPU until `take_weights`; no request is open."""
+        self._engine.release_memory()
+
+    async def respond(self, request: Request, *, temperature: float) -> Response:
+        """The response to one request; greedy decoding (temperature 0) reports log-probs at temperature 1.
+
+        Raises:
+            PromptTooLong: the prompt exceeds `max_prompt_tokens`. Prompts are never cut.
+            ValueError: the temperature is negative or not finite, or the request has no seed.
+            FloatingPointError: log-probs are not finite.
+            EngineFailed: the engine raised an error, for this request or another.
+        """
+        check_temperature(temperature)
+        seed = request.seed if temperature else None
+        if temperature and seed is None:
+            raise ValueError("the request has no random numbers for sampling; see `draw_requests`")
+        [prompt_ids] = self.language_model.encoder.encode_fitting([request.prompt])
+        tokens, scores = await self._generate(prompt_ids, temperature, seed)
+        token_ids, log_probs = np.asarray(tokens, dtype=np.int32), np.asarray(scores, dtype=np.float32)
+        if not np.isfinite(log_probs).all():
+            raise FloatingPointError("the model returned non-finite log-probs: check its weights for NaN or inf")
+        encoder = self.language_model.encoder
+        [text], finished = encoder.decode([token_ids]), int(token_ids[-1]) in self._end_tokens
+        return Response(text, prompt_ids, token_ids, log_probs, finished, in_thought=encoder.opens_thought)
+
+    async def _generate(self, prompt_ids: TokenIds, temperature: float, seed: int | None) -> Written:
+        """Add a request to the engine and wait for its response."""
+        if self._failure is not None:  # the state of an engine after an error is undefined
+            raise self._failure
+        loop = asyncio.get_running_loop()
+        key = str(next(self._keys))
+        self._engine.add(key, prompt_ids, temperature, seed)
+        self._waiting[key] = loop.create_future()
+        if self._stepping is None or self._stepping.done():
+            self._stepping = loop.create_task(self._step_while_awaited())
+        try:
+            return await self._waiting[key]
+        finally:
+            if self._waiting.pop(key, None) is not None:  # cancelled before the response was complete
+                self._engine.drop([key])
+
+    async def _step_while_awaited(self) -> None:
+        while self._waiting:
+            await asyncio.sleep(0)  # callers with a response add their next request before the next step
+            try:
+                written = self._engine.step()
+            except Exception as error:
+                self._fail(error)
+                return
+            for key, answer in written.items():
+                waiting = self._waiting.pop(key, None)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(answer)
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = EngineFailed(
+            f"policy backend 'vllm' failed with {len(self._waiting)} open responses ({type(error).__name__}: {error})"
+        )
+        self._failure.__cause__ = error
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(self._failure)
 
 
 class VllmEngine:
@@ -87,24 +197,31 @@ class VllmEngine:
         self._asleep = False
         self._engine = _start(language_model.model, arguments)
 
-    def add(self, key: str, request: GenerationRequest) -> None:
-        """Add a request."""
+    def add(self, key: str, prompt_ids: TokenIds, temperature: float, seed: int | None) -> None:
+        """Add a request; nothing is computed yet.
+
+        Args:
+            key: identifies the request.
+            prompt_ids: int32, chat template included.
+            temperature: 0 is greedy decoding, with log-probs at temperature 1.
+            seed: seed of the random generator; None for greedy decoding.
+        """
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
         sampling = SamplingParams(
-            temperature=request.temperature,
-            seed=request.seed,
+            temperature=temperature,
+            seed=seed,
             logprobs=0,  # only of the drawn token
             max_tokens=self._max_tokens,
             stop_token_ids=self._end_tokens,
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        self._engine.add_request(key, {"prompt_token_ids": request.prompt_ids.tolist()}, sampling)
+        self._engine.add_request(key, {"prompt_token_ids": prompt_ids.tolist()}, sampling)
 
-    def step(self) -> dict[str, GenerationOutput]:
-        """Generate one more token of every open response; return the responses that this step completed."""
+    def step(self) -> dict[str, Written]:
+        """Generate one more token of every open response; return the responses that this step completed, by key."""
         # In eager mode vLLM would still compile a part of its sampler, 20 seconds on a CPU.
         with torch.compiler.set_stance("force_eager") if self._eager else nullcontext():
             outputs = self._engine.step()
@@ -131,6 +248,13 @@ class VllmEngine:
         if self._can_sleep and not self._asleep:
             self._engine.sleep(level=_DISCARDED)
             self._asleep = True
+
+
+def computing_type(language_model: LanguageModel) -> torch.dtype:
+    """The data type in which a forward pass of the trained module computes."""
+    model = language_model.model
+    low = computes_in_bfloat16(language_model.limits.precision, model.device, model.config)
+    return torch.bfloat16 if low else model.dtype
 
 
 def _start(model: Any, arguments: dict[str, Any]) -> Any:
@@ -171,11 +295,9 @@ def pack_tied_anew(model: Any) -> None:
             module.quant_method.process_weights_after_loading(module)
 
 
-def _written(output: Any) -> GenerationOutput:
+def _written(output: Any) -> Written:
     token_ids = list(output.token_ids)
-    return GenerationOutput(
-        token_ids, [positions[token].logprob for token, positions in zip(token_ids, output.logprobs, strict=True)]
-    )
+    return token_ids, [scores[token].logprob for token, scores in zip(token_ids, output.logprobs, strict=True)]
 
 
 def _missing() -> str | None:

@@ -281,63 +281,24 @@ def merged_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
     Args:
         model: a model of transformers, or a `peft.PeftModel`.
 
-    Raises:
-        ValueError: an adapter is more than ΔW (DoRA, biases, whole trained modules).
     """
-    base, adapted = _adapted_layers(model)
+    base = base_model(model)
+    adapted = {name: module for name, module in base.named_modules() if hasattr(module, "base_layer")}
     kept: dict[int, str] = {}  # name by tensor id, which tied names share
     for stored, tensor in base.state_dict(keep_vars=True).items():
-        layer = _layer_around(stored, adapted)
-        if layer is not None and not stored.startswith(f"{layer}.base_layer."):
-            continue  # the adapter's own
-        name = stored.replace(".base_layer.", ".") if layer is not None else stored
-        first = kept.setdefault(id(tensor), name)
-        if first != name and layer is None and _layer_around(first, adapted) is None:
+        if ".lora_" in stored:
             continue
-        is_adapted = layer is not None and name == f"{layer}.weight"
-        yield name, _merged(tensor, adapted[str(layer)]) if is_adapted else tensor.detach()
-
-
-def _adapted_layers(model: Any) -> tuple[Any, dict[str, Any]]:
-    """The module of transformers, and its layers with an adapter by name."""
-    if not has_adapter(model):
-        return model, {}
-    from peft.tuners.tuners_utils import BaseTunerLayer
-    from peft.utils.other import AuxiliaryTrainingWrapper
-
-    base = base_model(model)
-    adapted = {}
-    for name, module in base.named_modules():
-        if isinstance(module, AuxiliaryTrainingWrapper):
-            raise ValueError(f"{name} is trained besides the adapter (modules_to_save): only plain LoRA can be merged")
-        if isinstance(module, BaseTunerLayer):
-            _check_plain(name, module)
-            adapted[name] = module
-    return base, adapted
-
-
-def _check_plain(name: str, layer: Any) -> None:
-    """Reject a layer whose adapters are not W + ΔW."""
-    from peft.tuners.lora import LoraLayer
-
-    plain = isinstance(layer, LoraLayer) and not any(
-        layer.lora_variant.get(adapter) or layer.lora_bias.get(adapter) for adapter in layer.active_adapters
-    )
-    if not plain:
-        raise ValueError(f"the adapter of {name} is not plain LoRA (W + ΔW) and cannot be merged")
-
-
-def _layer_around(name: str, adapted: Mapping[str, Any]) -> str | None:
-    """The name of the adapted layer that a tensor belongs to."""
-    parts = name.split(".")
-    parents = (".".join(parts[:depth]) for depth in range(1, len(parts)))
-    return next((parent for parent in parents if parent in adapted), None)
+        name = stored.replace(".base_layer.", ".")
+        layer, _, kind = name.rpartition(".")
+        first = kept.setdefault(id(tensor), name)
+        if first != name and layer not in adapted and first.rpartition(".")[0] not in adapted:
+            continue
+        yield name, _merged(tensor, adapted[layer]) if layer in adapted and kind == "weight" else tensor.detach()
 
 
 @torch.no_grad()
 def _merged(weight: torch.Tensor, layer: Any) -> torch.Tensor:
-    adapters = [] if layer.disable_adapters else layer.active_adapters
-    deltas = [layer.get_delta_weight(adapter) for adapter in adapters if adapter not in layer.merged_adapters]
+    deltas = [layer.get_delta_weight(adapter) for adapter in layer.active_adapters]
     return sum(deltas, start=weight.detach())
 
 

@@ -23,16 +23,8 @@ class PolicyWrapper(Generic[Inner]):
     def __init__(self, policy: Inner) -> None:
         """Wrap `policy`."""
         self._policy = policy
-
-    @property
-    def max_prompt_tokens(self) -> int | None:
-        """Most tokens of a prompt."""
-        return self._policy.max_prompt_tokens
-
-    @property
-    def numbers_per_response(self) -> int:
-        """Random numbers in a request."""
-        return self._policy.numbers_per_response
+        self.max_prompt_tokens = policy.max_prompt_tokens
+        self.numbers_per_response = policy.numbers_per_response
 
     def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
         """The number of tokens of each prompt."""

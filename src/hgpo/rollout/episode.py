@@ -10,11 +10,12 @@ environment contract: `hgpo.envs.wrappers` does, so tasks come from a `LimitedSu
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hgpo.agents import AgentContext, Memory, ParsedAction
+from hgpo.agents import AgentContext, ParsedAction
 from hgpo.envs.base import StepResult
 from hgpo.messages import as_text, closes_thought
 from hgpo.policies.base import Response, TokenIds
@@ -96,7 +97,8 @@ class Episode:
         self.step = 0
         self.ended = False
         self._rules = rules
-        self._memory = Memory(rules.history_length)
+        self._history: deque[tuple[str, str]] = deque(maxlen=rules.history_length)
+        self._responses: deque[str] = deque(maxlen=rules.history_length)
         self._lessons = lessons
         self._key = make_key(rules.state)
         self._anchor = self._key(Visit(observation, None, info))
@@ -108,9 +110,9 @@ class Episode:
             task=str(self.info.get("task", "")),
             observation=self.observation,
             step=self.step,
-            history=self._memory.recent(),
+            history=tuple(self._history),
             admissible=tuple(self.info.get("admissible_commands") or ()),
-            responses=self._memory.responses(),
+            responses=tuple(self._responses),
             kind=self.ids.task_type,
             lessons=self._lessons,
             tools=tuple(self.info.get("tools") or ()),
@@ -176,7 +178,8 @@ class Episode:
             terminated=bool(terminated),
             truncated=bool(truncated),
         )
-        self._memory.remember(self.observation, action, response)
+        self._history.append((self.observation, action))
+        self._responses.append(response)
         self.observation, self.info = observation, info
         self._anchor = self._key(Visit(observation, action, info))
         self.step += 1

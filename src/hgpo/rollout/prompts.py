@@ -99,18 +99,11 @@ def fit_prompts(
     return prompts
 
 
-class PromptBatcher:
+class PromptBatcher(Batched[AgentContext, Prompt]):
     """`fit_prompts` for concurrent episodes: one call counts the tokens of all pending prompts."""
 
     def __init__(self, counter: PromptCounter, render: Callable[[AgentContext], Conversation]) -> None:
-        self._counter, self._render = counter, render
-        self._fit: Batched[AgentContext, Prompt] = Batched(lambda contexts: _fitted(contexts, counter, render))
-
-    async def fit(self, context: AgentContext) -> Prompt:
-        """The prompt of one context; see `fit_prompts`."""
-        if self._counter.max_prompt_tokens is None:
-            return Prompt(self._render(context), forgotten=0)
-        return await self._fit(context)
+        super().__init__(lambda contexts: _fitted(contexts, counter, render))
 
 
 def _fitted(

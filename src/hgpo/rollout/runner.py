@@ -56,7 +56,7 @@ async def play(
     """
     batcher = prompts or PromptBatcher(policy, rules.template.render)
     while not episode.ended:
-        prompt = await batcher.fit(episode.context())
+        prompt = await batcher(episode.context())
         [request] = draw_requests([prompt.text], policy, rng, temperature=rules.temperature)
         response = await policy.respond(request, temperature=rules.temperature)
         answer = episode.answer(prompt, response)

@@ -1,6 +1,3 @@
-import re
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,20 +33,6 @@ def test_faults_of_tagged_responses(response, fault):
 def test_without_a_tag_the_last_characters_are_sent_on():
     assert tagged("x" * 100 + "open drawer 1", fallback=13).action == "open drawer 1"
     assert tagged("x" * 100 + "click[buy now]", fallback=20).action == "xxxxxxclick[buy now]"
-
-
-@given(st.lists(st.sampled_from(["<action>", "</action>", "<ACTION>", "look", "\n", "<", "</action"])).map("".join))
-def test_the_action_is_what_stands_between_the_first_tags_that_are_a_pair(text):
-    found = re.search("<action>(.*?)</action>", text.lower(), re.DOTALL)
-    assert (tagged(text).fault != "no <action></action>") == (found is not None)
-    if found:
-        assert tagged(text).action == " ".join(found[1].split())
-
-
-def test_reading_tags_takes_no_longer_than_the_text_is_long():
-    began = time.process_time()
-    assert not tagged("<action>" * 100_000).valid  # looking for the end of each would take minutes
-    assert time.process_time() - began < 2
 
 
 def test_a_bare_response_is_the_action():

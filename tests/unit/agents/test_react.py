@@ -1,6 +1,7 @@
 """The agents ReAct and Reflexion."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -10,28 +11,26 @@ from hgpo.messages import Message, as_text
 
 HOUSEHOLD = AgentSpec("alfworld", "household-reasoning", history_length=2)
 NOWHERE = AgentSpec("corridor:CorridorSuite", "compact", history_length=2)
-KIND = "pick_heat_then_place_in_recep"
 
 
 def react(spec=HOUSEHOLD, **options):
     return make_agent("react", spec, options)
 
 
-def context(**changes):
-    told = {
-        "task": "put a mug in desk.",
-        "observation": "You open drawer 1.",
-        "step": 2,
-        "history": (("You see a drawer 1.", "look"), ("You see a drawer 1.", "open drawer 1")),
-        "responses": ("Thought: I look.\nAction: look", "Thought: I open it.\nAction: open drawer 1\nObservation: no"),
-        "admissible": ("close drawer 1", "help", "look"),
-        "kind": KIND,
-    }
-    return AgentContext(**{**told, **changes})
+LATER = AgentContext(
+    task="put a mug in desk.",
+    observation="You open drawer 1.",
+    step=2,
+    history=(("You see a drawer 1.", "look"), ("You see a drawer 1.", "open drawer 1")),
+    responses=("Thought: I look.\nAction: look", "Thought: I open it.\nAction: open drawer 1\nObservation: no"),
+    admissible=("close drawer 1", "help", "look"),
+    kind="pick_heat_then_place_in_recep",
+)
+START = AgentContext(task="put a mug in desk.", observation="You see a desk 1.", step=0)
 
 
 def test_history_is_told_in_real_turns_without_what_the_model_made_up():
-    first, *rest = react().template.render(context())
+    first, *rest = react().template.render(LATER)
     assert first.role == "user"
     assert first.text.endswith("Your task: put a mug in desk.\n\nYou see a drawer 1.")
     assert rest == [
@@ -43,26 +42,26 @@ def test_history_is_told_in_real_turns_without_what_the_model_made_up():
 
 
 def test_examples_of_the_tasks_type_come_before_it():
-    text = as_text(react().template.render(context()))
+    text = as_text(react().template.render(LATER))
     assert text.count("Here is how a task was done:") == 2
     assert text.count("\nTask: ") == 2
     assert text.index("heat") < text.index("put a mug in desk.")
-    shorter = as_text(react(examples=0, list_commands=False).template.render(context()))
+    shorter = as_text(react(examples=0, list_commands=False).template.render(LATER))
     assert "Here is how" not in shorter
     assert "Possible commands" not in shorter
 
 
 def test_an_environment_without_examples_is_asked_without():
-    assert "Here is how" not in as_text(react(NOWHERE).template.render(context()))
+    assert "Here is how" not in as_text(react(NOWHERE).template.render(LATER))
 
 
 def test_the_first_step_is_one_message():
-    messages = react().template.render(context(step=0, history=(), responses=()))
+    messages = react().template.render(START)
     assert [message.role for message in messages] == ["user"]
 
 
 def test_what_is_left_out_of_a_long_history_is_said():
-    text = as_text(react().template.render(context().forget_oldest()))
+    text = as_text(react().template.render(LATER.forget_oldest()))
     assert "(Your first 1 turns are left out here.)" in text
     assert "I look." not in text
 
@@ -75,9 +74,12 @@ def test_what_is_left_out_of_a_long_history_is_said():
         ("**Thought:** a\n**Action:** `open drawer 1`", "open drawer 1"),
         ("> Action 2: 'look'\nObservation: x\nAction: help", "look"),
         ("- Action:\tsearch[red shoes, size 9]", "search[red shoes, size 9]"),
+        ("I see.\n \n\n  >\n Action: look", "look"),
+        ("Action\n\n 3 \n ** \n:\n** go to desk 1", "go to desk 1"),
+        ("An action: look\naction 7 help\n\tAction : open drawer 1", "open drawer 1"),
     ],
 )
-def test_the_first_action_is_read(response, action):
+def test_the_first_action_is_read_through_white_space_and_marks(response, action):
     assert react().template.parse(response) == ParsedAction(action, valid=True)
 
 
@@ -112,18 +114,6 @@ def test_reading_takes_no_longer_than_the_text_is_long(response):
     assert time.process_time() - began < 2
 
 
-@pytest.mark.parametrize(
-    ("response", "action"),
-    [
-        ("I see.\n \n\n  >\n Action: look", "look"),
-        ("Action\n\n 3 \n ** \n:\n** go to desk 1", "go to desk 1"),
-        ("An action: look\naction 7 help\n\tAction : open drawer 1", "open drawer 1"),
-    ],
-)
-def test_an_action_is_read_through_white_space_and_marks(response, action):
-    assert react().template.parse(response) == ParsedAction(action, valid=True)
-
-
 def test_options_are_checked():
     with pytest.raises(ValueError, match="agent 'react' has no option example; it takes examples, list_commands"):
         react(example=1)
@@ -138,10 +128,6 @@ def test_everything_is_remembered():
     assert isinstance(agent.template, ReactTemplate)
 
 
-HOUSEHOLD = AgentSpec("alfworld", "household-reasoning", history_length=2)
-START = AgentContext(task="put a mug in desk.", observation="You see a desk 1.", step=0)
-
-
 def reflexion(**options):
     return make_agent("reflexion", HOUSEHOLD, options)
 
@@ -150,7 +136,7 @@ def test_the_last_lessons_are_told_before_the_task_is_begun():
     template = reflexion().template
     assert "failed" not in as_text(template.render(START))
     lessons = tuple(f"lesson {number}" for number in range(MOST_LESSONS + 2))
-    told = as_text(template.render(AgentContext(**{**_fields(START), "lessons": lessons})))
+    told = as_text(template.render(replace(START, lessons=lessons)))
     assert "- lesson 2\n- lesson 3\n- lesson 4" in told
     assert "lesson 1\n" not in told
     assert told.index("lesson 4") < told.index("You see a desk 1.")
@@ -158,13 +144,14 @@ def test_the_last_lessons_are_told_before_the_task_is_begun():
 
 def test_the_question_follows_the_whole_lost_trial_without_examples_and_commands():
     agent = reflexion()
-    lost = AgentContext(
-        **{**_fields(START), "step": 1, "history": (("You see a desk 1.", "look"),), "responses": ("Action: look",)},
-        admissible=("look",),
+    history, responses = (("You see a desk 1.", "look"),), ("Action: look",)
+    lost = replace(
+        START, step=1, history=history, responses=responses, admissible=("look",), lessons=("of an earlier trial",)
     )
     messages = agent.reflect(lost)
     assert [message.role for message in messages] == ["user", "assistant", "user"]
     assert "Here is how" not in messages[0].text
+    assert "earlier trial" not in messages[0].text
     assert messages[-1].text.startswith("Observation: You see a desk 1.\n\nThe attempt is over")
     assert "Possible commands" not in messages[-1].text
 
@@ -174,7 +161,3 @@ def test_the_number_of_trials_is_an_option():
     assert reflexion(trials=5).trials == 5
     with pytest.raises(ValueError, match=r"agent\.options\.trials = 0"):
         reflexion(trials=0)
-
-
-def _fields(context):
-    return {"task": context.task, "observation": context.observation, "step": context.step}

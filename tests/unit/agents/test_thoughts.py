@@ -104,7 +104,7 @@ def test_direct_reads_the_tag_outside_thoughts(response: str, expected: tuple[st
     assert tagged(response) == expected
 
 
-PIECES = ["<think>", "</think>", "<thinking>", "</thinking>", "<action>", "</action>", "look", "\n", "<", "去", "İ"]
+PIECES = ["<think>", "</think>", "<thinking>", "</thinking>", "<action>", "</ACTION>", "look", "\n", "<", "去", "İ"]
 
 
 def published(response: str) -> tuple[str, bool]:
@@ -119,6 +119,7 @@ def published(response: str) -> tuple[str, bool]:
 
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
 @example("<action>look</action>")
+@example("<action><action>look</ACTION></action>")
 def test_the_published_rule_holds_where_no_thought_holds_an_action(response: str) -> None:
     lowered = response.lower()
     thoughts = [lowered[start:end] for start, end in thought_spans(lowered)]
@@ -203,10 +204,12 @@ def test_a_response_that_is_cut_in_a_prefilled_thought_has_no_action(
     assert (parsed.action, parsed.fault) == (action, fault)
 
 
-OTHER_TAGS = ("</think>", "<think></think>", "<think><think></think>", "<action>")
+OTHER_TAGS = ("</think>", "<think></think>", "<think><think></think>")
 
 
-@pytest.mark.parametrize("tag", ["<think>", *(pytest.param(tag, marks=pytest.mark.slow) for tag in OTHER_TAGS)])
+@pytest.mark.parametrize(
+    "tag", ["<think>", "<action>", *(pytest.param(tag, marks=pytest.mark.slow) for tag in OTHER_TAGS)]
+)
 def test_reading_takes_no_longer_than_the_text_is_long(tag: str) -> None:
     began = time.process_time()
     for parse in (REACT.parse, tagged, get_template("compact").parse):

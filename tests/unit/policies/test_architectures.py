@@ -13,6 +13,7 @@ from hgpo.policies.tiny import build_model
 ENDS, PAD, VOCABULARY, MAX_TOKENS = [2, 7, 13, 19, 23], 0, 40, 12
 FAMILIES = {
     "qwen2": {"num_key_value_heads": 1},
+    "qwen3": {"num_key_value_heads": 1, "head_dim": 8},
     "llama": {"num_key_value_heads": 2, "num_attention_heads": 4},
     "mistral": {"num_key_value_heads": 1, "sliding_window": 8},
     "gemma3_text": {
@@ -22,6 +23,7 @@ FAMILIES = {
         "tie_word_embeddings": False,
         "layer_types": ["sliding_attention", "full_attention"],
     },
+    "gemma2": {"num_key_value_heads": 1, "head_dim": 8, "sliding_window": 8, "tie_word_embeddings": False},
     "phi": {"initializer_range": 1.0},
     "phi3": {"num_key_value_heads": 1},
     "gpt2": {},

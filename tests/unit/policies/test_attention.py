@@ -50,23 +50,16 @@ def decode(model):
 
 
 @pytest.mark.parametrize("queries", [1, 7])
-@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("masks", [0, 1, HEADS], ids=["no mask", "one mask", "a mask for every head"])
 @pytest.mark.parametrize("scaling", [None, 0.2])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_equals_transformers_own(queries, masked, scaling, dtype):
+def test_equals_transformers_own(queries, masks, scaling, dtype):
     query, key, value = (s.to(dtype) for s in (states(HEADS, queries), states(KEY_HEADS, 7), states(KEY_HEADS, 7)))
-    mask = (torch.rand(3, 1, queries, 7, generator=GENERATOR) > 0.3).index_fill(-1, torch.tensor([0]), True)
-    arguments = (Heads(), query, key, value, mask if masked else None)
+    mask = (torch.rand(3, masks or 1, queries, 7, generator=GENERATOR) > 0.3).index_fill(-1, torch.tensor([0]), True)
+    arguments = (Heads(), query, key, value, mask if masks else None)
     found, _ = attend(*arguments, scaling=scaling)
     expected, _ = sdpa_attention_forward(*arguments, scaling=scaling)
     torch.testing.assert_close(found, expected, atol=1e-6 if dtype == torch.float32 else 1e-2, rtol=0)
-
-
-def test_a_mask_for_every_head_is_left_to_transformers():
-    query, key = states(HEADS, 1), states(KEY_HEADS, 7)
-    mask = torch.rand(3, HEADS, 1, 7, generator=GENERATOR) > 0.3
-    expected, _ = sdpa_attention_forward(Heads(), query, key, key, mask)
-    torch.testing.assert_close(attend(Heads(), query, key, key, mask)[0], expected)
 
 
 def test_keys_are_copied_for_every_query_head_only_outside():

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hgpo.messages import Message, as_text
+from hgpo.messages import Message
 from hgpo.policies import chat as encoding
 from hgpo.policies.chat import Chat, PromptEncoder, end_tokens, pad_token
 from hgpo.policies.tiny import END, PAD
@@ -21,13 +21,6 @@ def test_control_tokens_in_a_prompt_are_read_as_text():
     tokenizer = encoder().tokenizer
     special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     assert sum(token in special for token in forged.tolist()) == sum(token in special for token in plain.tolist())
-
-
-def test_a_tokenizer_without_chat_template_is_refused():
-    tokenizer = tiny_model().tokenizer
-    tokenizer.chat_template = None
-    with pytest.raises(ValueError, match="chat template"):
-        PromptEncoder(tokenizer, 40)
 
 
 def test_a_response_is_closed_by_the_end_token_and_decodes_without_it():
@@ -71,7 +64,8 @@ def test_nothing_gives_nothing():
 
 
 @pytest.mark.parametrize(
-    ("model_ends", "tokenizer_ends", "expected"), [(7, 2, [2, 7]), ([9, 2], 2, [2, 9]), (None, 5, [5]), (3, None, [3])]
+    ("model_ends", "tokenizer_ends", "expected"),
+    [(7, 2, [2, 7]), ([9, 2], 2, [2, 9]), ([2, 2], 2, [2]), ([], 5, [5]), (None, 5, [5]), (3, None, [3])],
 )
 def test_all_end_tokens_are_known(model_ends, tokenizer_ends, expected):
     model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=model_ends))
@@ -113,30 +107,6 @@ def test_a_system_prompt_and_options_reach_the_template():
 TURNS = (Message("user", "go"), Message("assistant", "take"), Message("user", "desk"))
 
 
-def test_a_conversation_keeps_its_turns_where_the_template_has_them():
-    turns = "{% for message in messages %}({{ message['role'] }} {{ message['content'] }}){% endfor %}"
-    tokenizer = tiny_model().tokenizer
-    tokenizer.chat_template = turns
-    [ids] = PromptEncoder(tokenizer, 40).encode_prompts([TURNS])
-    expected = tokenizer("(user go)(assistant take)(user desk)", add_special_tokens=False)["input_ids"]
-    assert ids.tolist() == expected
-
-
-@pytest.mark.parametrize(
-    "template",
-    [
-        "{{ messages[0]['content'] }}",  # shows the first alone
-        "{% for message in messages | reverse %}{{ message['content'] }}{% endfor %}",
-        "{% if messages | length > 1 %}{{ raise_exception('only one') }}{% endif %}{{ messages[0]['content'] }}",
-    ],
-)
-def test_else_it_becomes_one_message_that_names_its_turns(template):
-    tokenizer = tiny_model().tokenizer
-    tokenizer.chat_template = template
-    [ids] = PromptEncoder(tokenizer, 40).encode_prompts([TURNS])
-    assert ids.tolist() == tokenizer(as_text(TURNS), add_special_tokens=False)["input_ids"]
-
-
 def test_control_tokens_in_any_turn_become_text():
     tokenizer = tiny_model().tokenizer
     end = tokenizer.eos_token_id
@@ -152,9 +122,6 @@ def test_an_option_that_the_template_does_not_read_is_refused():
 
 
 def test_a_template_without_room_for_a_system_prompt_is_refused():
-    silent = "{% for message in messages if message['role'] == 'user' %}{{ message['content'] }}{% endfor %}"
-    with pytest.raises(ValueError, match="ignores a system message"):
-        chatting(Chat("take"), silent)
     strict = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
     with pytest.raises(ValueError, match=r"chat template fails \(TemplateError: no system role\); check policy"):
         chatting(Chat("take"), strict)

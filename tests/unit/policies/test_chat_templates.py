@@ -38,26 +38,34 @@ def rendered(template, prompt=PROMPT, chat=None, name="lab/model"):
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        pytest.param("{% for message in messages %}<{{ message.role }}>{% endfor %}", "leaves out", id="no content"),
-        pytest.param("<user><assistant>", "leaves out", id="no messages"),
-        pytest.param(body("{{ message.text }}"), "leaves out", id="another key"),
-        pytest.param(body("{{ message.value }}"), "leaves out", id="ShareGPT's key"),
+        pytest.param(
+            "{% for message in messages %}<{{ message.role }}>{% endfor %}", "leaves out or changes", id="no content"
+        ),
+        pytest.param("<user><assistant>", "leaves out or changes", id="no messages"),
+        pytest.param(body("{{ message.text }}"), "leaves out or changes", id="another key"),
+        pytest.param(body("{{ message.value }}"), "leaves out or changes", id="ShareGPT's key"),
         pytest.param(
             "{% for m in messages %}{% if m.role == 'human' %}{{ m.content }}{% endif %}{% endfor %}",
             "leaves out",
             id="other role names",
         ),
         pytest.param(
-            "{% for m in messages if m.role != 'user' %}{{ m.content }}{% endfor %}", "leaves out", id="others"
+            "{% for m in messages if m.role != 'user' %}{{ m.content }}{% endfor %}",
+            "leaves out or changes",
+            id="others",
         ),
-        pytest.param("{% for m in messages[:-1] %}{{ m.content }}{% endfor %}", "leaves out", id="all but the last"),
-        pytest.param("{% for m in messages[1:] %}{{ m.content }}{% endfor %}", "leaves out", id="all but the first"),
-        pytest.param(body("{{ message.content[:1000] }}"), "leaves out", id="cut after 1,000 characters"),
-        pytest.param(body("{{ message.content | truncate(2000) }}"), "leaves out", id="truncated"),
-        pytest.param(body("{{ message.content.split('\\n')[0] }}"), "leaves out", id="the first line"),
-        pytest.param(body("{{ message.content | lower }}"), "changes letter case or spaces", id="lower case"),
-        pytest.param(body("{{ message.content | title }}"), "changes letter case or spaces", id="title case"),
-        pytest.param(body("{{ message.content.split() | join(' ') }}"), "changes letter case or sp", id="one line"),
+        pytest.param(
+            "{% for m in messages[:-1] %}{{ m.content }}{% endfor %}", "leaves out or changes", id="all but the last"
+        ),
+        pytest.param(
+            "{% for m in messages[1:] %}{{ m.content }}{% endfor %}", "leaves out or changes", id="all but the first"
+        ),
+        pytest.param(body("{{ message.content[:1000] }}"), "leaves out or changes", id="cut after 1,000 characters"),
+        pytest.param(body("{{ message.content | truncate(2000) }}"), "leaves out or changes", id="truncated"),
+        pytest.param(body("{{ message.content.split('\\n')[0] }}"), "leaves out or changes", id="the first line"),
+        pytest.param(body("{{ message.content | lower }}"), "leaves out or changes", id="lower case"),
+        pytest.param(body("{{ message.content | title }}"), "leaves out or changes", id="title case"),
+        pytest.param(body("{{ message.content.split() | join(' ') }}"), "leaves out or changes", id="one line"),
         pytest.param(
             "{{ raise_exception('tools are needed') }}", "fails .TemplateError: tools are needed", id="raises"
         ),
@@ -99,17 +107,14 @@ def test_turns_and_system_message_are_parts_too(template):
 
 
 @pytest.mark.parametrize(
-    ("template", "message"),
+    "template",
     [
-        (body("{% if message.role == 'user' %}{{ message.content }}{% endif %}"), "ignores a system message"),
-        (
-            body("{{ message.content | upper if message.role == 'system' else message.content }}"),
-            "changes letter case or spaces in a system message",
-        ),
+        body("{% if message.role == 'user' %}{{ message.content }}{% endif %}"),
+        body("{{ message.content | upper if message.role == 'system' else message.content }}"),
     ],
 )
-def test_a_system_message_that_is_not_shown_whole_is_refused(template, message):
-    with pytest.raises(ValueError, match=rf"lab/model's chat template {message}"):
+def test_a_system_message_that_is_not_shown_whole_is_refused(template):
+    with pytest.raises(ValueError, match="lab/model's chat template leaves out or changes a system message"):
         rendered(template, chat=Chat("Answer in one word."))
 
 
@@ -130,8 +135,14 @@ ASKED = tuple(Message(role, text) for role, text in zip(("user", "assistant") * 
         pytest.param(LAST_THREE, ASKED, id="five turns of which three are shown"),
         pytest.param(ALTERNATING, (TURNS[0], *TURNS), id="two messages of the user in a row"),
         pytest.param(STARTING, TURNS[1:], id="the agent speaks first"),
+        pytest.param("{{ messages[0].content }}", TURNS, id="the first is shown alone"),
+        pytest.param("{% for m in messages | reverse %}{{ m.content }}{% endfor %}", TURNS, id="another order"),
     ],
 )
-def test_a_conversation_of_another_length_or_order_becomes_one_message_if_a_turn_is_missing(template, turns):
+def test_a_conversation_whose_turns_the_template_does_not_show_becomes_one_message(template, turns):
     assert as_text(turns) in rendered(template, turns)
-    assert "<assistant>take<user>desk" in rendered(template, TURNS)
+
+
+@pytest.mark.parametrize("template", [LAST_THREE, ALTERNATING, STARTING])
+def test_turns_that_the_template_shows_stay_turns(template):
+    assert "<user>go<assistant>take<user>desk" in rendered(template, TURNS)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from hgpo.policies.language_model import GenerationLimits, LanguageModel, check_positions
+from hgpo.policies.language_model import GenerationLimits, LanguageModel
 from hgpo.policies.local import TransformersPolicy
 from hgpo.policies.tiny import build_model, build_tokenizer
 from hgpo.training.batching import Sample
@@ -52,7 +52,7 @@ def test_a_model_that_embeds_more_than_its_tokenizer_plays_and_is_scored():
 def test_lengths_beyond_the_models_positions_are_refused():
     model = tiny_model(max_prompt_tokens=60, max_response_tokens=8)
     with pytest.raises(ValueError, match=r"60 . max_response_tokens 8 exceed the model's 64 positions"):
-        check_positions(model)
+        TransformersPolicy(model)
 
 
 def test_a_change_of_the_model_is_made_when_it_is_asked_for():

@@ -1,11 +1,12 @@
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from hgpo.policies.language_model import LanguageModel
-from hgpo.policies.loading import IncompleteModelError, check_source, load_model, load_tokenizer
+from hgpo.policies.loading import IncompleteModelError, check_source, load_model, load_tokenizer, resolve_device
 from tiny_models import WORDS, save_tiny_model
 
 
@@ -91,10 +92,6 @@ def test_a_file_that_transformers_did_not_expect_is_an_error_that_names_the_mode
         load_model(folder, device="cpu") and load_tokenizer(folder)
 
 
-def test_a_model_that_is_there_passes_the_first_look(folder):
-    check_source(folder)
-
-
 @pytest.mark.parametrize("name", ["./models/mine", "/models/mine", "~/mine", "a/b/c", "models/", "a b"])
 def test_what_is_no_folder_and_no_name_of_the_hub_is_said_at_once(name):
     with pytest.raises(ValueError, match=f"no such model: {name} is not a folder or .gguf file on this machine"):
@@ -113,3 +110,25 @@ def test_a_folder_that_lacks_something_is_named(folder, gone, needed):
     with pytest.raises(ValueError, match="no such model") as error:
         check_source(folder)
     assert f"{folder} has no {needed}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "cuda", "device"),
+    [("cpu", True, "cpu"), ("meta", False, "meta"), ("auto", True, "cuda"), ("auto", False, "cpu")],
+)
+def test_a_device_is_taken_by_name_and_auto_prefers_cuda(monkeypatch, name, cuda, device):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    assert resolve_device(name).type == device
+
+
+def test_a_device_without_float64_is_refused(monkeypatch):
+    """Played by a tensor that says so, for no machine that tests this has one."""
+    monkeypatch.setattr(torch, "empty", lambda *_, device: SimpleNamespace(device=torch.device(device)))
+    with pytest.raises(ValueError, match='device "mps" has no float64, which sampling needs; use "cpu"'):
+        resolve_device("mps")
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:99"])
+def test_a_device_that_is_not_there_is_refused_by_name(name):
+    with pytest.raises(ValueError, match=rf'no device "{name}" here .*; use "auto" or "cpu"'):
+        resolve_device(name)

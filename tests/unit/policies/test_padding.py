@@ -22,9 +22,10 @@ def test_pad_right():
     assert mask_BT.tolist() == [[True, True], [True, False], [False, False]]
 
 
-def test_nothing_to_pad():
+def test_nothing_to_pad_or_cut():
     assert pad_right([], 0)[0].shape == (0, 0)
     assert pad_left([np.array([], dtype=np.int32)], 0)[0].shape == (1, 0)
+    assert cuts([], overhead=5) == []
 
 
 def test_buckets_of_similar_length():
@@ -49,10 +50,6 @@ def test_every_index_once_and_no_bucket_over_budget(lengths, max_tokens):
 )
 def test_cuts_weigh_padding_against_forward_passes(overhead, runs):
     assert cuts([9, 8, 3, 3], overhead=overhead) == [slice(*run) for run in runs]
-
-
-def test_nothing_to_cut():
-    assert cuts([], overhead=5) == []
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=7), st.integers(0, 30))

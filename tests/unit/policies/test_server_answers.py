@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import subprocess
@@ -71,16 +70,12 @@ def test_pytorch_is_not_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("usage", "tokens", "estimated"),
     [
-        ({"prompt_tokens": 5, "completion_tokens": 2}, 5, False),
         ({"prompt_tokens": "5", "completion_tokens": 2.0}, 5, False),
         ({"prompt_tokens": 5, "completion_tokens": None}, 5, True),
-        pytest.param("5 tokens", None, True, marks=pytest.mark.slow),
-        pytest.param(None, None, True, marks=pytest.mark.slow),
         ("missing", None, True),
-        pytest.param({}, None, True, marks=pytest.mark.slow),
-        ({"prompt_tokens": -1, "completion_tokens": 2}, None, True),
+        pytest.param("5 tokens", None, True, marks=pytest.mark.slow),
     ],
-    ids=["all: before", "as text", "partly null", "text", "null", "missing", "empty", "negative"],
+    ids=["as text", "partly null", "missing", "text"],
 )
 def test_usage_in_any_form(
     usage: Any, tokens: int | None, estimated: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -170,9 +165,9 @@ def test_what_cannot_be_used_fails_its_episode_with_the_servers_words(bad: Any, 
         Reply(json.dumps({"error": {"message": "Insufficient credits", "code": 402}}).encode()),
         error(400, "Your credit balance is too low: Insufficient credits"),
         error(400, "API key not valid: Insufficient credits"),
-        error(401, "Insufficient credits"),
+        *(error(status, "Insufficient credits") for status in (401, 403, 404)),
     ],
-    ids=["402", "200 with 402", "400 Anthropic", "400 Gemini", "401: before"],
+    ids=["402", "200 with 402", "400 Anthropic", "400 Gemini", "401", "403", "404"],
 )
 def test_what_concerns_every_request_ends_the_command_at_once(
     bad: Reply, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -213,26 +208,24 @@ EXTRA = "policy.options.extra={top_p=0.9, logprobs=true}"
 
 
 @pytest.mark.parametrize(
-    ("name", "message", "sent"),
+    ("name", "message"),
     [
-        ("temperature", "'temperature' does not support 0.4. Only the default (1) value is supported.", 1.0),
-        ("temperature", NOT_SUPPORTED, None),
-        ("max_tokens", NOT_SUPPORTED + " Use 'max_completion_tokens' instead.", None),
-        ("seed", NOT_SUPPORTED, None),
-        ("top_p", NOT_SUPPORTED, None),
-        pytest.param("logprobs", NOT_SUPPORTED, None, marks=pytest.mark.slow),
+        ("temperature", "'temperature' does not support 0.4. Only the default (1) value is supported."),
+        ("max_tokens", NOT_SUPPORTED + " Use 'max_completion_tokens' instead."),
+        ("seed", NOT_SUPPORTED),
+        ("top_p", NOT_SUPPORTED),
     ],
 )
 def test_a_rejected_parameter_is_left_out_said_and_recorded(
-    name: str, message: str, sent: float | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def answer(body: Body) -> Reply:
-        return error(400, message.format(name)) if body.get(name, sent) != sent else says(action(body))
+        return error(400, message.format(name)) if name in body else says(action(body))
 
     status, stored, asked = evaluate(answer, tmp_path, EXTRA, "--at-once", "1")
     assert (status, stored["episodes"], stored["failed"]) == (0, GAMES, 0)
-    assert stored["parameters"][name] == sent
-    assert sum(body.get(name, sent) != sent for body in asked) == 1
+    assert stored["parameters"][name] is None
+    assert sum(name in body for body in asked) == 1
     assert capsys.readouterr().err.count(f"m does not accept {name} = ") == 1
     assert stored["temperature"] == (1.0 if name == "temperature" else 0.4)
     if name == "max_tokens":
@@ -247,14 +240,6 @@ def test_a_parameter_out_of_range_ends_the_command_with_the_servers_words(
     status, stored, _ = evaluate(lambda body: error(400, words), tmp_path)
     assert (status, stored) == (2, {})
     assert words in capsys.readouterr().err
-
-
-def test_both_halves_of_a_broken_emoji_end_no_other_game(tmp_path: Path) -> None:
-    count = itertools.count()
-    status, stored, _ = evaluate(
-        lambda body: reply(body, content="\ud83d go") if next(count) == 3 else reply(body), tmp_path
-    )
-    assert (status, stored["episodes"]) == (0, GAMES)
 
 
 def test_an_answer_that_openai_cuts_before_it_begins_is_a_step(tmp_path: Path) -> None:

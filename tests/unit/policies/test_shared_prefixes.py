@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,18 +12,19 @@ def as_prompts(rows):
     return [np.array(row, dtype=np.int32) for row in rows]
 
 
-def test_the_example_of_the_docstring():
-    assert shared_tokens(as_prompts([[5, 6, 7], [5, 6, 8], [9]])).tolist() == [2, 2, 0]
+TWO_PAIRS = [[1, 1, *end, tail] for end in ([2, 2, 2], [3, 3, 3]) for tail in (4, 5)]
 
 
-def test_a_prompt_that_another_goes_on_from_keeps_its_last_token():
-    assert shared_tokens(as_prompts([[5, 6, 7], [5, 6, 7, 8, 9]])).tolist() == [2, 2]
-
-
-def test_runs_are_chosen_for_what_they_save():
-    """Two pairs that share five tokens save more than all four do by the two that they have in common."""
-    rows = [[1, 1, *end, tail] for end in ([2, 2, 2], [3, 3, 3]) for tail in (4, 5)]
-    assert shared_tokens(as_prompts(rows)).tolist() == [5, 5, 5, 5]
+@pytest.mark.parametrize(
+    ("rows", "shared"),
+    [
+        pytest.param([[5, 6, 7], [5, 6, 8], [9]], [2, 2, 0], id="the docstring's example"),
+        pytest.param([[5, 6, 7], [5, 6, 7, 8, 9]], [2, 2], id="the last token is not shared"),
+        pytest.param(TWO_PAIRS, [5, 5, 5, 5], id="pairs save more by five tokens than all four by two"),
+    ],
+)
+def test_beginnings_are_shared_where_this_saves_most(rows, shared):
+    assert shared_tokens(as_prompts(rows)).tolist() == shared
 
 
 @given(PROMPTS)

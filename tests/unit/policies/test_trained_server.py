@@ -1,7 +1,6 @@
 """Training through a server: what is refused and when, which adapters are loaded, and what a run survives."""
 
 import asyncio
-import gc
 import json
 import shutil
 from pathlib import Path
@@ -267,18 +266,6 @@ def test_what_stands_around_prompts_is_what_the_run_says(folder, tmp_path):
         policy = made(served, tmp_path / "adapters", chat=Chat("task", {"loud": True}))
         response = respond(policy)
     assert response.prompt_ids.tolist() == policy._encoder.encode_prompts(["task : open the door"])[0].tolist()
-
-
-@pytest.mark.slow
-def test_connections_end_with_the_event_loop_that_they_belong_to(folder, tmp_path, caplog):
-    """Every collection has a loop of its own."""
-    served = ServedModel(folder)
-    with served.server:
-        policy = made(served, tmp_path)
-        for _ in range(3):
-            respond(policy)
-            gc.collect()
-    assert not [record.getMessage() for record in caplog.records if record.name == "asyncio"]
 
 
 # What a server answers is looked at before anything is made of it

@@ -4,7 +4,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from hgpo.policies.base import PromptTooLong
 from hgpo.policies.language_model import GenerationLimits, LanguageModel
@@ -29,32 +28,6 @@ def test_log_probs_equal_those_of_a_fresh_forward_pass(temperature):
     samples = [Sample(r.prompt_ids, r.token_ids, r.log_probs, 0.0) for r in responses]
     scored = response_log_probs(policy.language_model.model, samples, temperature=temperature, max_tokens=200)
     for response, log_probs in zip(responses, scored, strict=True):
-        np.testing.assert_allclose(response.log_probs, log_probs, atol=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("family", ["qwen2", "qwen3", "gpt2", "mistral", "gemma2"])
-def test_any_causal_model_family_will_do(family):
-    tokenizer = tiny_model().tokenizer
-    options = {"num_key_value_heads": 1, "head_dim": 8} if family != "gpt2" else {}
-    config = AutoConfig.for_model(
-        family,
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=64,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
-        **({"sliding_window": 8, "intermediate_size": 32} if family in ("mistral", "gemma2") else {}),
-        **options,
-    )
-    model = AutoModelForCausalLM.from_config(config)
-    policy = TransformersPolicy(LanguageModel.of(model, tokenizer, GenerationLimits(40, 8)))
-    responses = generate(policy, random_prompts(10))
-    samples = [Sample(r.prompt_ids, r.token_ids, r.log_probs, 0.0) for r in responses]
-    for response, log_probs in zip(responses, response_log_probs(model, samples), strict=True):
         np.testing.assert_allclose(response.log_probs, log_probs, atol=1e-4)
 
 
@@ -144,13 +117,6 @@ def test_a_prompt_over_the_limit_is_an_error_that_names_it():
 def test_impossible_temperature(temperature):
     with pytest.raises(ValueError, match="temperature"):
         generate(tiny_policy(), ["go"], temperature=temperature)
-
-
-def test_limits_beyond_the_models_positions_are_refused():
-    with pytest.raises(ValueError, match="64 positions"):
-        tiny_policy(max_prompt_tokens=60, max_response_tokens=5)
-    with pytest.raises(ValueError, match="at least 1"):
-        tiny_policy(max_response_tokens=0)
 
 
 def test_loads_a_folder(tmp_path):

@@ -67,46 +67,6 @@ def test_merging_leaves_base_and_adapter_as_they_are_and_rounds_nothing() -> Non
     assert weights["model.norm.weight"].dtype == torch.bfloat16
 
 
-def test_the_merged_weights_compute_what_the_adapted_module_computes() -> None:
-    adapted = _adapted(build_model(40)).eval()
-    merged = build_model(40, seed=1)
-
-    merged.load_state_dict(dict(merged_weights(adapted)), strict=False)
-
-    ids = torch.arange(12).unsqueeze(0)
-    with torch.no_grad():
-        torch.testing.assert_close(merged(ids).logits, adapted(ids).logits, rtol=1e-4, atol=1e-4)
-
-
-def test_an_adapter_that_is_switched_off_or_merged_already_is_not_added_again() -> None:
-    adapted = _adapted(build_model(40))
-    plain = build_model(40).state_dict()
-    expected = copy.deepcopy(adapted).merge_and_unload().state_dict()
-
-    with adapted.disable_adapter():
-        off = dict(merged_weights(adapted))
-    assert all(torch.equal(tensor, plain[name]) for name, tensor in off.items())
-
-    adapted.merge_adapter()
-    merged = dict(merged_weights(adapted))
-    assert all(torch.equal(tensor, expected[name]) for name, tensor in merged.items())
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"use_dora": True}, r"q_proj is not plain LoRA"),
-        ({"lora_bias": True, "target_modules": ["q_proj"]}, r"q_proj is not plain LoRA"),
-        ({"modules_to_save": ["norm"]}, r"input_layernorm is trained besides the adapter"),
-    ],
-)
-def test_what_is_no_sum_of_weights_is_refused(options: dict[str, Any], message: str) -> None:
-    adapted = _adapted(build_model(40), **options)
-
-    with pytest.raises(ValueError, match=message):
-        dict(merged_weights(adapted))
-
-
 def test_peft_is_not_imported_for_a_plain_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "peft", raising=False)
     assert len(dict(merged_weights(build_model(40)))) > 20

@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from corridor import Corridor
 from hgpo.agents import get_template
@@ -39,15 +40,17 @@ def test_answers_and_commands_move_an_episode_alike():
     assert commanded.ended
 
 
-def test_the_situation_holds_what_was_seen_and_done():
+@pytest.mark.parametrize(("history_length", "remembered"), [(0, ()), (1, (1,)), (None, (0, 1))])
+def test_the_situation_holds_what_was_seen_and_done_in_the_last_steps(history_length, remembered):
     environment = Corridor(2)
-    episode = begun(environment)
+    episode = begun(environment, replace(RULES, history_length=history_length))
     assert episode.context().history == ()
-    episode.advance("go right", environment.step("go right"))
-    episode.advance("go right", environment.step("go right"))
+    episode.advance("go right", environment.step("go right"), "response 0")
+    episode.advance("go right", environment.step("go right"), "response 1")
     context = episode.context()
     assert context.step == 2
-    assert context.history == (("you are at place 1", "go right"),)  # one pair is remembered
+    assert context.history == tuple((f"you are at place {step}", "go right") for step in remembered)
+    assert context.responses == tuple(f"response {step}" for step in remembered)
     assert context.admissible == ("go left", "go right", "open door")
 
 

@@ -98,7 +98,7 @@ def test_concurrent_prompts_are_counted_together_and_fail_apart(limit):
 
     async def together():
         batcher = PromptBatcher(counter, render)
-        return await asyncio.gather(*map(batcher.fit, contexts), return_exceptions=True)
+        return await asyncio.gather(*map(batcher, contexts), return_exceptions=True)
 
     *fitting, long = asyncio.run(together())
     assert fitting == [Prompt(render(one), 0) for one in contexts[:2]]

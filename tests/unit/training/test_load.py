@@ -23,12 +23,14 @@ def check(folder: Path, *settings: str) -> None:
 def test_a_template_that_leaves_out_the_prompt_is_rejected_before_a_run_begins(folder: Path) -> None:
     check(folder)
     (folder / "chat_template.jinja").write_text("{% for m in messages %}<{{ m.role }}>{{ m.text }}{% endfor %}")
-    with pytest.raises(ConfigError, match=rf"^{folder}'s chat template leaves out the prompt"):
+    with pytest.raises(ConfigError, match=rf"^{folder}'s chat template leaves out or changes the prompt"):
         check(folder)
 
 
 def test_a_template_without_the_system_message_is_rejected_before_a_run_begins(folder: Path) -> None:
     (folder / "chat_template.jinja").write_text("{{ messages[-1].content }}")
     check(folder)
-    with pytest.raises(ConfigError, match=rf"^policy.system_prompt: {folder}'s chat template ignores a system message"):
+    with pytest.raises(
+        ConfigError, match=rf"^policy.system_prompt: {folder}'s chat template leaves out or changes a system message"
+    ):
         check(folder, "policy.system_prompt='Be brief.'")

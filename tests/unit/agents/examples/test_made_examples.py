@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hgpo.agents.worked_examples import EXAMPLE_NAMES, WorkedExample, WorkedTurn, examples_for, load_examples
+from hgpo.agents.worked_examples import WorkedExample, WorkedTurn, examples_for, load_examples
 from hgpo.envs.alfworld.game import TASK_TYPES
 from hgpo.envs.base import Task
 from hgpo.envs.webshop.expert import parse_instruction
@@ -40,21 +40,21 @@ def made() -> dict[str, Any]:
 
 
 def turns_of_all() -> Iterator[tuple[WorkedExample, int, WorkedTurn]]:
-    for name in EXAMPLE_NAMES:
+    for name in KINDS:
         for example in load_examples(name):
             for number, turn in enumerate(example.turns):
                 yield example, number, turn
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", EXAMPLE_NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_the_file_is_what_the_maker_makes(name: str, made: dict[str, Any]) -> None:
     text = MAKER["document"](game.example for game in made[name])
     assert (FILES / f"{name}.json").read_text(encoding="utf-8") == text, "run: python tools/react_examples"
     assert load_examples(name) == tuple(game.example for game in made[name])
 
 
-@pytest.mark.parametrize("name", EXAMPLE_NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_there_are_two_examples_of_every_kind(name: str) -> None:
     assert Counter(example.kind for example in load_examples(name)) == dict.fromkeys(KINDS[name], 2)
 
@@ -72,7 +72,7 @@ def replay(task: Task, example: WorkedExample) -> Iterator[tuple[WorkedTurn, str
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", EXAMPLE_NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_replaying_the_actions_gives_the_observations_and_wins(name: str, made: dict[str, Any]) -> None:
     for game in made[name]:
         for turn, observation, _ in replay(game.task, game.example):
@@ -175,7 +175,7 @@ def test_thoughts_are_short_sentences() -> None:
 
 
 def test_no_example_says_the_same_twice() -> None:
-    for name in EXAMPLE_NAMES:
+    for name in KINDS:
         for example in load_examples(name):
             thoughts = [turn.thought for turn in example.turns]
             assert len(set(thoughts)) == len(thoughts)
@@ -189,7 +189,7 @@ def test_no_text_has_the_marks_of_a_prompt() -> None:
             assert not MARKER.search(text), text
 
 
-@pytest.mark.parametrize("name", EXAMPLE_NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_two_examples_of_a_kind_are_short_enough_for_a_prompt(name: str) -> None:
     loaded = load_examples(name)
     for kind in (*KINDS[name], "a kind without examples"):
