@@ -2,10 +2,14 @@
 
     python benchmarks/gradients.py play runs/quickstart POOL --checkpoint start --first 12000     # minutes to an hour
     python benchmarks/gradients.py align POOL --json benchmarks/gradients.json
+    python benchmarks/gradients.py update POOL --json benchmarks/updates.json --contenders "hgpo paper / observation" …
+    python benchmarks/gradients.py branch POOL --json benchmarks/step_errors.json --steps 256
 
 `play` makes a pool: many rollouts of each task with a sketch of the gradient of each step.
 `align` compares every estimator, with every state key and number of rollouts, with the true gradient of the same tasks
-and of other tasks; tasks are the units of its intervals. An interrupted `play` continues when it is repeated.
+and of other tasks; tasks are the units of its intervals. `update` carries out one update with each, of equal
+divergence, and estimates the change of the probability to win. `branch` compares the advantages of single steps with
+estimates from rollouts that start in the same state and history. An interrupted command continues when it is repeated.
 """
 
 from __future__ import annotations
@@ -25,16 +29,21 @@ from rich.progress import track
 from rich.table import Table
 
 from hgpo.columns import FloatArray
-from hgpo.rollout.records import to_step_batch
+from hgpo.rollout.records import StepRecord, to_step_batch
 from hgpo.steps import StepBatch
 from hgpo.utils.files import write_text
+from paired import paired_difference
 from stored_rows import json_rows
 from true_gradient.alignment import FIGURES, Interval, compare, products
-from true_gradient.contenders import CONTENDERS, true_gradient_weights
+from true_gradient.branches import MeasuredSteps, branch, errors, repeated
+from true_gradient.contenders import CONTENDERS, level_estimates, true_gradient_weights
+from true_gradient.one_update import UpdatePlan, Updater, UpdateRows
 from true_gradient.pools import PoolPart, PoolSettings, make_pool, open_player, read_pool, read_settings
-from true_gradient.replay import KEYS
+from true_gradient.replay import KEYS, trajectories
 
 SIZES = (4, 8, 32)
+STEPS_AT_ONCE = 16
+Row = dict[str, Any]
 Figures = dict[str, dict[str, dict[str, Interval]]]
 """See `true_gradient.alignment.compare`."""
 REFERENCES = ("gigpo / observation", "hgpo paper / observation", "nested_td / published_g2po")
@@ -111,6 +120,86 @@ def show(figures: Figures, title: str, console: Console) -> None:
     console.print(table)
 
 
+def changes_by_updates(pool: Path, options: argparse.Namespace) -> list[Row]:
+    """Update once with every contender and batch that `updates.jsonl` of the pool lacks.
+
+    Returns:
+        For each contender the mean change of success in points on the updates' tasks and on all others, and the
+        difference to the first contender with half of its 95 % CI over batches (Student's t).
+    """
+    pairs = [tuple(name.split(" / ")) for name in options.contenders]
+    for name, key in pairs:
+        if name not in CONTENDERS or key not in KEYS:
+            raise SystemExit(f"{name} / {key}: an estimator of {', '.join(CONTENDERS)}; a key of {', '.join(KEYS)}")
+    plan = UpdatePlan(options.tasks, options.size, options.divergence, options.evaluated, options.seed)
+    rows = UpdateRows(pool / "updates.jsonl", plan)
+    missing = [pair for pair in itertools.product(range(options.batches), pairs) if not rows.has(*pair)]
+    if missing:
+        updater = Updater.of_pool(pool, sorted({key for _, key in pairs}), plan)
+        for number, pair in track(missing, f"{pool.name}: updating"):
+            rows.add(number, pair, updater.change(number, *pair))
+    first_B2 = rows.changes(pairs[0], options.batches)
+    found = []
+    for pair in pairs:
+        change_B2 = rows.changes(pair, options.batches)
+        row: Row = {"pool": pool.name, "estimator": pair[0], "key": pair[1], "batches": options.batches}
+        for place, tasks in enumerate(("same tasks", "other tasks")):
+            row[tasks] = round(float(change_B2[:, place].mean()), 2)
+            lead = str(paired_difference(change_B2[:, place], first_B2[:, place])) if pair != pairs[0] else ""
+            row[f"{tasks}, difference"] = lead
+        found.append(row)
+    return found
+
+
+def branched_errors(pool: Path, options: argparse.Namespace) -> list[Row]:
+    """The errors of every estimate of random steps of a pool, with one state key, by the set of steps."""
+    player = open_player(read_settings(pool))
+    records = [record for part in read_pool(pool, player, [options.key]) for record in part.steps[options.key]]
+    by_trajectory = trajectories(records)
+    by_task: dict[str, list[list[StepRecord]]] = {}
+    for trajectory in by_trajectory.values():
+        by_task.setdefault(trajectory[0].task_id, []).append(trajectory)
+    rows = np.random.default_rng(options.seed).permutation(len(records))[: options.steps]
+    begun = [by_trajectory[records[row].trajectory][: records[row].step + 1] for row in rows]
+
+    folder = pool / f"branches-{options.key}-{options.size}-{options.branches}-{options.seed}"
+    folder.mkdir(exist_ok=True)
+    parts = []
+    for number, first in enumerate(track(range(0, len(begun), STEPS_AT_ONCE), "playing branches")):
+        chosen, path = begun[first : first + STEPS_AT_ONCE], folder / f"{number:03d}-{options.steps}.npz"
+        if not path.exists():
+            rng = np.random.default_rng((options.seed, number))
+            branched = branch(player, chosen, options.branches, rng)
+            MeasuredSteps.of(branched, repeated(branched, by_task, options.size, level_estimates)).save(path)
+        parts.append(MeasuredSteps.load(path))
+    measured = MeasuredSteps.joined(parts)
+    shared_S = (measured.estimates["full history"][1] > 1).all(axis=1)
+    subsets = {"all steps": np.ones_like(shared_S), "steps whose full history another rollout has": shared_S}
+    return [
+        {"pool": pool.name, "key": options.key, "size": options.size, "steps": subset, "estimate": name}
+        | {figure: round(value, 4) for figure, value in errors(measured, name, chosen_S).figures.items()}
+        for subset, chosen_S in subsets.items()
+        if chosen_S.sum() > 1
+        for name in measured.estimates
+    ]
+
+
+def show_rows(rows: list[Row], console: Console) -> None:
+    """Print rows with the same keys as a table."""
+    table = Table(*rows[0])
+    for row in rows:
+        table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()))
+    console.print(table)
+
+
+def replace_rows(path: Path, rows: list[Row], same: Sequence[str]) -> None:
+    """Store rows in place of those with the same values of `same`, one line each."""
+    stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    new = {tuple(row[name] for name in same) for row in rows}
+    kept = [row for row in stored if tuple(row[name] for name in same) not in new]
+    write_text(path, json_rows([*kept, *rows]) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -131,7 +220,29 @@ def main() -> None:
         "--references", nargs="+", default=REFERENCES, metavar="'ESTIMATOR / KEY'", help="to subtract from the others"
     )
     compare_parser.add_argument("--json", type=Path, help="write the figures there")
+    update = commands.add_parser("update", help="update once with each estimator, and estimate the change of success")
+    update.add_argument("pool", type=Path)
+    update.add_argument(
+        "--contenders", nargs="+", required=True, metavar="'ESTIMATOR / KEY'", help="the first is compared with"
+    )
+    for name, number in (("batches", 8), ("tasks", 16), ("size", 8), ("evaluated", 16), ("seed", 0)):
+        update.add_argument(f"--{name}", type=int, default=number, help=f"default: {number}")
+    update.add_argument("--divergence", type=float, default=0.002, help="nats per token (default: 0.002)")
+    branches = commands.add_parser("branch", help="compare single advantages with those of branched rollouts")
+    branches.add_argument("pool", type=Path)
+    branches.add_argument("--key", choices=KEYS, default=KEYS[0], help=f"state key (default: {KEYS[0]})")
+    for name, number in (("steps", 256), ("branches", 32), ("size", 8), ("seed", 0)):
+        branches.add_argument(f"--{name}", type=int, default=number, help=f"default: {number}")
+    for command in (update, branches):
+        command.add_argument("--json", type=Path, help="add the rows to this file")
     arguments = parser.parse_args()
+    if arguments.command in ("update", "branch"):
+        measure = changes_by_updates if arguments.command == "update" else branched_errors
+        rows = measure(arguments.pool, arguments)
+        show_rows(rows, Console(width=150))
+        if arguments.json:
+            replace_rows(arguments.json, rows, ("pool", "key") if arguments.command == "branch" else ("pool",))
+        return
     if arguments.command == "play":
         named = {name: getattr(arguments, name) for name in ("run", "checkpoint", "split", "first", "tasks")}
         named |= {name: getattr(arguments, name) for name in ("rollouts", "at_once", "seed")}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hgpo import compute_advantages
-from hgpo.columns import FloatArray
+from hgpo.columns import FloatArray, IntArray
 from hgpo.estimators.transition_graph import TransitionGraph, transition_graph, won
 from hgpo.steps import StepBatch
 
@@ -148,6 +148,28 @@ SIMILAR: Mapping[str, Advantage] = {
 }
 """Groups of states whose texts are similar."""
 CONTENDERS: Mapping[str, Advantage] = {**PUBLISHED, **CANDIDATES, **SIMILAR}
+
+
+def level_estimates(batch: StepBatch) -> dict[str, tuple[FloatArray, IntArray]]:
+    """The advantages of HGPO's levels and of the full history, without division by a std, and of whole estimators.
+
+    Returns:
+        {name: (float64[N] advantages, int64[N] numbers of trajectories in the group of each step)}.
+    """
+    found = {}
+    longest = int(batch.step.max())
+    for baseline, told in (("mean", ""), ("leave_one_out", ", leave one out")):
+        plain = {**_PLAIN, "baseline": baseline}
+        levels = compute_advantages(batch, "hgpo", gamma=GAMMA, **plain).levels
+        full = compute_advantages(
+            batch, "hgpo", gamma=GAMMA, history_length=longest, context="observation_action", **plain
+        ).levels[-1]
+        for name, level in (*((f"level {level.k}", level) for level in levels), ("full history", full)):
+            found[name + told] = level.advantage, level.trajectories
+    size_N = levels[0].trajectories
+    for name in ("hgpo paper, no std", "gagpo, lambda .5", "certainty-equivalent TD"):
+        found[name] = CONTENDERS[name](batch), size_N
+    return found
 
 
 def true_gradient_weights(batch: StepBatch) -> FloatArray:

@@ -1,0 +1,242 @@
+"""Advantages of single steps beside those of rollouts that branch off there: bias, variance and squared error.
+
+For a recorded step, new rollouts start from its state, with its history, before and after its action. Their mean
+discounted returns are V and Q, and Q - V is what an advantage estimates. An estimator's advantage of the step is
+computed several times, each time with another future of the step and with other rollouts of the task beside it.
+
+Shapes: S steps, R estimates of a step, N steps of a batch.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hgpo.envs.base import Task
+from hgpo.rollout.episode import Episode, EpisodeIds
+from hgpo.rollout.records import StepRecord, to_step_batch
+from hgpo.rollout.runner import LiveEpisode, play_to_end
+from hgpo.steps import StepBatch
+from true_gradient.contenders import GAMMA
+from true_gradient.pools import Player
+
+Floats = NDArray[np.float64]
+Estimate = Callable[[StepBatch], Mapping[str, tuple[Floats, NDArray[np.int64]]]]
+"""A batch -> {name: (the advantage of every step, the number of trajectories that it was compared with)}."""
+REPETITIONS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Branches:
+    """What follows a recorded step.
+
+    Attributes:
+        step: the step. prefix: the steps of its trajectory before it.
+        futures: records of the trajectories that follow its action; empty ones where the action ended the episode.
+        before, after: discounted returns from its state on, before its action (V) and with it (Q).
+    """
+
+    step: StepRecord
+    prefix: list[StepRecord]
+    futures: list[list[StepRecord]]
+    before: Floats
+    after: Floats
+
+    @property
+    def advantage(self) -> float:
+        """Q - V."""
+        return float(self.after.mean() - self.before.mean())
+
+    @property
+    def variance(self) -> float:
+        """Of `advantage`."""
+        return float(self.after.var(ddof=1) / len(self.after) + self.before.var(ddof=1) / len(self.before))
+
+
+def branch(
+    player: Player, trajectories: Sequence[Sequence[StepRecord]], branches: int, rng: np.random.Generator
+) -> list[Branches]:
+    """Branch off at the last step of each list of steps, a trajectory's beginning.
+
+    Args:
+        player: the policy that made the records.
+        trajectories: beginnings of trajectories, in order of time.
+        branches: rollouts before the action, and after it; besides these, `REPETITIONS` futures.
+        rng: of the rollouts.
+    """
+    live: list[LiveEpisode] = []
+    for number, steps in enumerate(trajectories):
+        task = player.tasks[steps[-1].task_id]
+        live += [_begun(player, task, steps[:-1], f"{number}/before/{copy}") for copy in range(branches)]
+        live += [_begun(player, task, steps, f"{number}/after/{copy}") for copy in range(branches + REPETITIONS)]
+    played: defaultdict[str, list[StepRecord]] = defaultdict(list)
+    for record in play_to_end([one for one in live if not one.episode.ended], player.policy, player.rules, rng):
+        played[record.trajectory].append(record)
+    found = []
+    for number, steps in enumerate(trajectories):
+        *prefix, step = steps
+        before = [_value(played[f"{number}/before/{copy}"]) for copy in range(branches)]
+        futures = [played[f"{number}/after/{copy}"] for copy in range(branches + REPETITIONS)]
+        after = [_value([step, *future]) for future in futures[:branches]]
+        found.append(Branches(step, prefix, futures[branches:], np.array(before), np.array(after)))
+    return found
+
+
+def _begun(player: Player, task: Task, steps: Sequence[StepRecord], trajectory: str) -> LiveEpisode:
+    """A new episode of the task in which the actions of the steps were carried out."""
+    environment = task.make()
+    ids = EpisodeIds(trajectory, trajectory, task.id, task.kind)
+    episode = Episode(ids, player.rules, *environment.reset(seed=0))
+    for step in steps:
+        episode.advance(step.action, environment.step(step.action), step.response)
+    return LiveEpisode(episode, environment)
+
+
+def _value(steps: Sequence[StepRecord]) -> float:
+    """The discounted return of the first step, less its penalty."""
+    ordered = sorted(steps, key=lambda step: step.step)
+    return sum(GAMMA**time * step.reward for time, step in enumerate(ordered)) - ordered[0].penalty
+
+
+def repetitions(pool_rollouts: int, size: int) -> int:
+    """How many estimates of a step share no rollout, where a batch has `size` rollouts of each task."""
+    return min(REPETITIONS, (pool_rollouts - 1) // (size - 1))
+
+
+def repeated(
+    branched: Sequence[Branches],
+    others: Mapping[str, Sequence[Sequence[StepRecord]]],
+    size: int,
+    estimate: Estimate,
+) -> dict[str, tuple[Floats, NDArray[np.int64]]]:
+    """Estimates of every branched step, each with another future of it and other rollouts of its task.
+
+    Args:
+        branched: S steps.
+        others: by task, the trajectories of the pool.
+        size: rollouts of the task in a batch, the step's own included.
+        estimate: the estimator.
+
+    Returns:
+        {name: (the step's advantages, float64[S, R], the numbers of trajectories compared, int64[S, R])}.
+    """
+    records: list[StepRecord] = []
+    places: list[int] = []
+    for number, one in enumerate(branched):
+        beside = [steps for steps in others[one.step.task_id] if steps[0].trajectory != one.step.trajectory]
+        for repetition in range(repetitions(len(beside) + 1, size)):
+            group = f"{number}/{repetition}"
+            own = [*one.prefix, one.step, *one.futures[repetition]]
+            places.append(len(records) + len(one.prefix))
+            rollouts = [own, *beside[repetition * (size - 1) : (repetition + 1) * (size - 1)]]
+            for member, steps in enumerate(rollouts):
+                records += [replace(step, group=group, trajectory=f"{group}/{member}") for step in steps]
+    found = estimate(to_step_batch(records))
+    shape = len(branched), -1
+    return {
+        name: (value[places].reshape(shape), size_N[places].reshape(shape)) for name, (value, size_N) in found.items()
+    }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredSteps:
+    """Advantages of steps from branched rollouts, beside estimates of them.
+
+    Attributes:
+        advantage_S, noise_S: of the branches, and its variance.
+        estimates: name -> (the advantages, float64[S, R], the numbers of trajectories compared, int64[S, R]).
+    """
+
+    advantage_S: Floats
+    noise_S: Floats
+    estimates: Mapping[str, tuple[Floats, NDArray[np.int64]]]
+
+    @classmethod
+    def of(
+        cls, branched: Sequence[Branches], estimates: Mapping[str, tuple[Floats, NDArray[np.int64]]]
+    ) -> MeasuredSteps:
+        """Of branched steps, in the order of their estimates."""
+        advantages = np.array([one.advantage for one in branched])
+        return cls(advantages, np.array([one.variance for one in branched]), estimates)
+
+    @classmethod
+    def joined(cls, parts: Sequence[MeasuredSteps]) -> MeasuredSteps:
+        """All steps of the parts, which have the same estimates."""
+        estimates = {
+            name: (
+                np.concatenate([part.estimates[name][0] for part in parts]),
+                np.concatenate([part.estimates[name][1] for part in parts]),
+            )
+            for name in parts[0].estimates
+        }
+        advantages = np.concatenate([part.advantage_S for part in parts])
+        return cls(advantages, np.concatenate([part.noise_S for part in parts]), estimates)
+
+    def save(self, path: Path) -> None:
+        """Write them; the file appears when it is complete."""
+        arrays: dict[str, Any] = {"advantage": self.advantage_S, "noise": self.noise_S}
+        for name, (estimate_SR, size_SR) in self.estimates.items():
+            arrays |= {f"estimate {name}": estimate_SR, f"size {name}": size_SR}
+        unfinished = path.with_suffix(".part.npz")
+        np.savez(unfinished, **arrays)
+        unfinished.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> MeasuredSteps:
+        """Read what `save` wrote."""
+        with np.load(path) as arrays:
+            names = [name.removeprefix("estimate ") for name in arrays if name.startswith("estimate ")]
+            estimates = {name: (arrays[f"estimate {name}"], arrays[f"size {name}"]) for name in names}
+            return cls(arrays["advantage"], arrays["noise"], estimates)
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Means over steps, units of the squared return, but for the correlation.
+
+    Attributes:
+        bias: mean of (expected estimate - advantage). squared_bias: mean of its square, without the noise of both.
+        variance: of one estimate. signal: mean squared advantage, without its noise.
+        correlation: of the expected estimate with the advantage over the steps, without the noise of both.
+    """
+
+    steps: int
+    bias: float
+    squared_bias: float
+    variance: float
+    signal: float
+    correlation: float
+
+    @property
+    def squared_error(self) -> float:
+        """Mean squared error of one estimate."""
+        return self.squared_bias + self.variance
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """All of them by name."""
+        return {**asdict(self), "squared_error": self.squared_error}
+
+
+def errors(measured: MeasuredSteps, name: str, chosen_S: NDArray[np.bool_]) -> Errors:
+    """The errors of an estimator's advantages over the chosen steps."""
+    advantage_S, noise_S = measured.advantage_S[chosen_S], measured.noise_S[chosen_S]
+    estimate_SR = measured.estimates[name][0][chosen_S]
+    mean_S, variance_S = estimate_SR.mean(axis=1), estimate_SR.var(axis=1, ddof=1)
+    within_S = variance_S / estimate_SR.shape[1]
+    difference_S = mean_S - advantage_S
+    spread = np.mean(mean_S**2 - within_S) * np.mean(advantage_S**2 - noise_S)
+    return Errors(
+        steps=len(advantage_S),
+        bias=float(difference_S.mean()),
+        squared_bias=float(np.mean(difference_S**2 - within_S - noise_S)),
+        variance=float(variance_S.mean()),
+        signal=float(np.mean(advantage_S**2 - noise_S)),
+        correlation=float(np.mean(mean_S * advantage_S) / np.sqrt(spread)) if spread > 0 else float("nan"),
+    )
