@@ -11,7 +11,7 @@ from rich.table import Table
 from hgpo.estimators.diagnostics import LEVEL_HEADINGS, SHARES
 from hgpo.report.analysis import UpdateMetrics
 from hgpo.report.charts import STATISTICS, level_names, level_rows
-from hgpo.report.estimator_comparison import ReportEstimator, paper_settings, whose_levels
+from hgpo.report.estimator_comparison import paper_settings, whose_levels
 from hgpo.report.report import Report
 from hgpo.utils.text import counted, visible
 
@@ -28,7 +28,10 @@ def print_report(console: Console, report: Report) -> None:
         markup=False,
         highlight=False,
     )
-    print_notices(console, report)
+    for notice in report.notices[:_MOST_NOTICES]:
+        console.print(f"  ! {visible(str(notice), 400)}", markup=False, highlight=False, soft_wrap=True)
+    if (rest := len(report.notices) - _MOST_NOTICES) > 0:
+        console.print(f"  ! and {rest} more; the report lists all", highlight=False)
     if report.won_rule:
         console.print(report.won_rule, markup=False, highlight=False)
     for line in report.matching:
@@ -39,14 +42,6 @@ def print_report(console: Console, report: Report) -> None:
     names = "; ".join(f"{level}, {name}" for level, name in level_names(report).items())
     for line in [f"levels: {names}", *_consistency(report), *_disagreements(report)]:
         console.print(line, markup=False, highlight=False)
-
-
-def print_notices(console: Console, report: Report) -> None:
-    """Print the first notices about what could not be read, and the number of the others."""
-    for notice in report.notices[:_MOST_NOTICES]:
-        console.print(f"  ! {visible(str(notice), 400)}", markup=False, highlight=False, soft_wrap=True)
-    if (rest := len(report.notices) - _MOST_NOTICES) > 0:
-        console.print(f"  ! and {rest} more; the report lists all", highlight=False)
 
 
 def _levels(report: Report, first: UpdateMetrics, last: UpdateMetrics) -> Table:
@@ -95,15 +90,11 @@ def _disagreements(report: Report) -> list[str]:
     first = report.estimators[0]
     shares = []
     for other in report.estimators[1:]:
-        counts = [pair for update in report.updates if (pair := _pair(update, first, other)) is not None]
+        pair = f"{first.key} {other.key}"
+        counts = [update.disagreement[pair] for update in report.updates if pair in update.disagreement]
         if counts:
             shares.append(f"{other.label} {_share(sum(d for _, d in counts), sum(n for n, _ in counts))}")
     return [f"signs opposite to {first.label}: {', '.join(shares)}"] if shares else []
-
-
-def _pair(update: UpdateMetrics, first: ReportEstimator, other: ReportEstimator) -> tuple[int, int] | None:
-    keys = (f"{first.key} {other.key}", f"{other.key} {first.key}")
-    return next((update.disagreement[key] for key in keys if key in update.disagreement), None)
 
 
 def _share(part: float, whole: float) -> str:
