@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import floor, log10
 from textwrap import wrap
@@ -91,7 +91,7 @@ def tables_of(comparison: Comparison, layout: str) -> tuple[list[Table], list[st
     for section in used:
         made += [] if paper else _full(section, comparison.reference)
         notes += [_sentence(section, row, comparison.reference) for row in section.rows if paper and row.difference]
-        notes += [f"{row.label}: {note}" for row in section.rows for note in (*_bootstrap(row), *row.notes)]
+        notes += [f"{row.label}: {note}" for row in section.rows for note in (*_resampled(row.difference), *row.notes)]
     kinds = {type(cell) for section in used for row in section.rows for cell in row.cells.values()}
     legend = [text for kind, text in ((Rate, _INTERVAL), (Mean, _DEVIATION)) if kind in kinds]
     if any(row.difference and row.difference.needed for section in used for row in section.rows):
@@ -99,11 +99,11 @@ def tables_of(comparison: Comparison, layout: str) -> tuple[list[Table], list[st
     return made, [*(text for text in legend if not paper or text == _DEVIATION), *notes]
 
 
-def _bootstrap(row: Row) -> list[str]:
-    """The interval of a row's difference that resamples training seeds and tasks."""
-    if row.difference is None or row.difference.bootstrap is None:
+def _resampled(found: Difference | None) -> list[str]:
+    """The interval of a difference that resamples training seeds and tasks."""
+    if found is None or found.bootstrap is None:
         return []
-    low, high = row.difference.bootstrap
+    low, high = found.bootstrap
     return [f"difference resampled over training seeds and tasks: {100 * low:+.1f} to {100 * high:+.1f} points"]
 
 
@@ -267,46 +267,44 @@ def as_csv(comparison: Comparison) -> str:
     Texts are quoted; one that a spreadsheet would evaluate as a formula begins with an apostrophe.
     """
     columns = {column.name: column for section in comparison.sections for column in section.columns}
+    rows = [
+        _csv_row(section, row, columns, comparison.reference) for section in comparison.sections for row in section.rows
+    ]
     text = io.StringIO()
-    lines = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
-    headings = [name + part for name, column in columns.items() for part in _csv_parts(column)]
-    lines.writerow(map(_csv_value, ["label", "environment", "split", "n", *headings, *_CSV_DIFFERENCE, "notes"]))
-    for section in comparison.sections:
-        place = [visible(section.environment or ""), visible(section.split)]
-        for row in section.rows:
-            values = [value for name, c in columns.items() for value in _csv_cells(row.cells.get(name), c)]
-            found = [row.label, *place, row.runs, *values, *_csv_difference(row, comparison.reference)]
-            lines.writerow(map(_csv_value, [*found, "; ".join(row.notes)]))
+    lines = csv.DictWriter(text, list(rows[0]), quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+    lines.writeheader()
+    lines.writerows({name: _csv_value(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
 
 
-_CSV_DIFFERENCE = (
-    *("reference", "difference", "difference_low", "difference_high", "difference_over"),
-    *("detectable", "needed_for_5_points", "bootstrap_low", "bootstrap_high", "remark"),
-)
-
-
-def _csv_parts(column: Column) -> Sequence[str]:
-    """Suffixes of a column's CSV columns."""
-    if column.kind in ("text", "count"):
-        return ("",)
-    return ("", "_sd", "_low", "_high", "_tasks") if column.kind == "rate" else ("", "_sd")
-
-
-def _csv_cells(cell: Cell, column: Column) -> Sequence[Cell]:
-    mean = cell.mean if isinstance(cell, (Mean, Rate)) else cell
-    values = [mean, cell.deviation if isinstance(cell, Mean) else None]
-    values += [cell.low, cell.high, cell.tasks] if isinstance(cell, Rate) else [None] * 3
-    return values[: len(_csv_parts(column))]
-
-
-def _csv_difference(row: Row, reference: str) -> Sequence[Cell]:
-    found = row.difference
-    if found is None or found.mean is None:
-        return [reference if found else None, *[None] * 8, found.remark if found else None]
-    power = (found.detectable, found.needed) if found.needed is not None else (None, None)
-    limits = found.bootstrap or (None, None)
-    return [reference, found.mean, found.low, found.high, found.over, *power, *limits, _difference(found)[3]]
+def _csv_row(section: Section, row: Row, columns: Mapping[str, Column], reference: str) -> dict[str, Cell]:
+    """All values of a row by the name of their CSV column."""
+    values: dict[str, Cell] = {"label": row.label, "environment": visible(section.environment or "")}
+    values |= {"split": visible(section.split), "n": row.runs}
+    for name, column in columns.items():
+        cell = row.cells.get(name)
+        values[name] = cell.mean if isinstance(cell, (Mean, Rate)) else cell
+        if column.kind not in ("text", "count"):
+            values[f"{name}_sd"] = cell.deviation if isinstance(cell, Mean) else None
+        if column.kind == "rate":
+            for part in ("low", "high", "tasks"):
+                values[f"{name}_{part}"] = getattr(cell, part) if isinstance(cell, Rate) else None
+    found = row.difference or Difference(None)
+    given = found.mean is not None
+    low, high = found.bootstrap or (None, None)
+    return values | {
+        "reference": reference if row.difference else None,
+        "difference": found.mean,
+        "difference_low": found.low if given else None,
+        "difference_high": found.high if given else None,
+        "difference_over": found.over,
+        "detectable": found.detectable if found.needed is not None else None,
+        "needed_for_5_points": found.needed,
+        "bootstrap_low": low,
+        "bootstrap_high": high,
+        "remark": _difference(found)[3],
+        "notes": "; ".join(row.notes),
+    }
 
 
 def _csv_value(value: Cell) -> Cell:

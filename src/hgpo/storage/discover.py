@@ -154,21 +154,10 @@ def _first_keys(file: Path) -> tuple[set[str], set[str]]:
             schema = pq.read_schema(file)
         except (pa.ArrowException, OSError):
             return set(), set()
-        return set(schema.names), {field.name for field in schema if _is_list(field.type)}
+        return set(schema.names), {field.name for field in schema if pa.types.is_nested(field.type)}
     if suffix_of(file) == ".json":
         first = next((row for row in read_array(file) if isinstance(row, dict)), {})
     else:
         with file.open("rb") as lines:
             first = next((row for row in map(parsed_line, lines) if isinstance(row, dict)), {})
     return set(first), {key for key, value in first.items() if isinstance(value, list)}
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    """Whether a column's values are lists, in any of Arrow's forms."""
-    return bool(
-        pa.types.is_list(kind)
-        or pa.types.is_large_list(kind)
-        or pa.types.is_fixed_size_list(kind)
-        or pa.types.is_list_view(kind)
-        or pa.types.is_large_list_view(kind)
-    )

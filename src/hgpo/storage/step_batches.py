@@ -51,24 +51,11 @@ _IN_ALL_ROWS_OR_NONE = {
 }
 """Optional columns in which a missing value has no meaning, and what to write instead."""
 
-_ARRAY = re.compile(r"\s*(?:array\(|tensor\()?\[")
-_LEFT_OUT = re.compile(r"(?:[\d.\]'\"]|True|False|nan|inf),?\s+\.\.\.,?\s+(?:[-\d.\['\"]|True|False|nan|inf)")
-_WORDS = re.compile(r"'[^']*'|\"[^\"]*\"|(?P<word>[A-Za-z]{2,})")
-_WORDS_OF_ARRAYS = {
-    "array",
-    "tensor",
-    "dtype",
-    "torch",
-    "float",
-    "bfloat",
-    "int",
-    "uint",
-    "True",
-    "False",
-    "nan",
-    "inf",
-}
-"""Words in arrays that numpy or torch printed. `_LEFT_OUT` matches the mark that replaces an array's middle."""
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_ARRAY = re.compile(
+    r"\s*(?:array\(|tensor\()?\[(?:[\s\d.,+\-e\[\]()=_]|array|tensor|torch|dtype|b?float|u?int|True|False|nan|inf)*"
+)
+"""An array as numpy or torch print it, without the quoted texts in it."""
 _REPETITIVE = ("group", "trajectory", "observation", "action", "next_observation")  # prompts are nearly all different
 _UNFINISHED = "the end of its trajectory is in the part that cannot be read"
 
@@ -163,9 +150,8 @@ def _check_complete(values: Mapping[str, Any]) -> None:
 
 
 def _is_cut(text: str) -> bool:
-    if not (_ARRAY.match(text) and _LEFT_OUT.search(text)):
-        return False
-    return {match["word"] for match in _WORDS.finditer(text)} <= {None, *_WORDS_OF_ARRAYS}
+    bare = _QUOTED.sub("", text)
+    return "..." in bare and _ARRAY.fullmatch(bare) is not None
 
 
 def undamaged_trajectories(

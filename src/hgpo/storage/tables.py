@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import codecs
 import json
-import re
 import reprlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +35,7 @@ from hgpo.storage.schema import (
 from hgpo.utils.files import naming, whole_file
 
 _NO_OBJECT = ("object", "not an object; a row is an object of columns")
-_ARRAY_BEGINS = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*(?:\{.*)?", re.DOTALL)
+_ARRAY = ("array", "not an object but an array; if the whole file is an array, give it a name in .json")
 _INT64 = range(-(2**63), 2**63)
 _VIEWED = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 """Types whose rows Arrow cannot select -> types with the same values."""
@@ -45,12 +43,8 @@ _SAME_TYPE = "write values of one type per column: ids as text, numbers without 
 _MISFITS = (pa.ArrowException, OverflowError, UnicodeEncodeError, RecursionError)
 
 
-def read_parquet(path: Path, wanted: Collection[str] | None = None) -> pa.Table:
+def read_parquet(path: Path) -> pa.Table:
     """The rows of a parquet file.
-
-    Args:
-        path: The file.
-        wanted: Columns to read, None for all.
 
     Raises:
         StorageError: The file is damaged, has text that is not UTF-8, or has another schema version.
@@ -60,19 +54,12 @@ def read_parquet(path: Path, wanted: Collection[str] | None = None) -> pa.Table:
             version = (file.schema_arrow.metadata or {}).get(VERSION_KEY, str(SCHEMA_VERSION).encode())
             if version != str(SCHEMA_VERSION).encode():
                 raise StorageError(other_version(version.decode("utf-8", "replace")), path)
-            table = file.read(_selected(file.schema_arrow.names, wanted))
+            table = file.read()
         table.validate(full=True)  # checks that texts are UTF-8
     except (pa.ArrowException, OSError) as error:
         raise StorageError(f"no row can be read; it is not a parquet file or is damaged ({error})", path) from error
     fields = [pa.field(field.name, _VIEWED.get(field.type, field.type)) for field in table.schema]
     return table.cast(pa.schema(fields, table.schema.metadata))
-
-
-def _selected(found: Sequence[str], wanted: Collection[str] | None) -> list[str]:
-    """The wanted columns; all if a required one is missing, since the error message then lists all columns."""
-    if wanted is None or not set(BATCH_COLUMNS) <= set(found):
-        return list(found)
-    return [name for name in found if name in wanted]
 
 
 def read_lines(path: Path, problems: Problems) -> tuple[list[dict[str, Any]], list[int]]:
@@ -82,15 +69,13 @@ def read_lines(path: Path, problems: Problems) -> tuple[list[dict[str, Any]], li
     `problems` records rows that cannot be read or have another schema version.
 
     Raises:
-        StorageError: A .json file is not an array, or a .jsonl file is one.
+        StorageError: A .json file is not an array.
     """
     rows: list[dict[str, Any]] = []
     numbers: list[int] = []
     with path.open("rb") as lines:
-        parsed = enumerate(read_array(path)) if suffix_of(path) == ".json" else _parsed_lines(lines)
-        for number, row in parsed:
-            if row == []:  # the first line of a JSON array
-                raise StorageError("a JSON array, not one object per line; give the file a name in .json", path)
+        in_lines = ((number, parsed_line(line)) for number, line in enumerate(lines, 1) if not line.isspace())
+        for number, row in enumerate(read_array(path)) if suffix_of(path) == ".json" else in_lines:
             if isinstance(row, tuple):
                 problems.lost(number, row[1], kind=row[0])
             elif (version := row.pop("schema_version", SCHEMA_VERSION)) != SCHEMA_VERSION:
@@ -99,15 +84,6 @@ def read_lines(path: Path, problems: Problems) -> tuple[list[dict[str, Any]], li
                 rows.append(row)
                 numbers.append(number)
     return rows, numbers
-
-
-def _parsed_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, Any]]:
-    """Number and `parsed_line` of each line; a first line that begins an array is `[]`."""
-    for number, line in enumerate(lines, start=1):
-        if number == 1 and _ARRAY_BEGINS.fullmatch(line):
-            yield number, []
-        if not line.isspace():
-            yield number, parsed_line(line)
 
 
 def read_array(path: Path) -> Iterator[dict[str, Any] | tuple[str, str]]:
@@ -138,45 +114,38 @@ def parsed_line(line: bytes) -> dict[str, Any] | tuple[str, str]:
     except ValueError as error:
         if line.startswith(codecs.BOM_UTF8):
             return parsed_line(line.removeprefix(codecs.BOM_UTF8))
+        if line.strip() == b"[":
+            return _ARRAY
         cut = "" if line.endswith(b"\n") else ", the file may have been cut off here"
         return f"JSON{cut}", f"not JSON ({error}){cut}; write it again or remove it"
-    return row if isinstance(row, dict) else _NO_OBJECT
+    return row if isinstance(row, dict) else _ARRAY if isinstance(row, list) else _NO_OBJECT
 
 
-def read_json_lines(
-    path: Path,
-    problems: Problems,
-    wanted: Collection[str] | None = None,
-    keys: Collection[str] = KEY_COLUMNS,
-) -> tuple[pa.Table, list[int]]:
+def read_json_lines(path: Path, problems: Problems, keys: Collection[str] = KEY_COLUMNS) -> tuple[pa.Table, list[int]]:
     """The rows of a JSONL or .json file and their numbers; columns in order of first appearance.
 
     Args:
         path: The file.
         problems: Records lines that cannot be read, and values whose type differs from the rest of their column.
-        wanted: Columns to read, None for all.
         keys: Columns that are compared: nested values become canonical JSON text.
 
     Raises:
-        StorageError: No row has a wanted column, or the values of one have no common type.
+        StorageError: No row has a column, or the values or the name of one cannot be stored.
     """
     rows, numbers = read_lines(path, problems)
-    found = list(dict.fromkeys(chain.from_iterable(rows)))
-    names = _selected(found, wanted)
+    names = dict.fromkeys(chain.from_iterable(rows))
     if rows and not names:
         raise StorageError(f"no row has a column of steps; needed are {', '.join(BATCH_COLUMNS)}", path)
-    complete = set(map(len, rows)) == {len(found)}  # true for nearly all files, and faster
     columns = {}
     for name in names:
-        if not _fits(name):
-            number = next(number for number, row in zip(numbers, rows, strict=True) if name in row)
-            message = f"the name of column {name!r} has half of a surrogate pair, which UTF-8 cannot hold; rename it"
-            raise StorageError(message, path, number)
-        values = list(map(itemgetter(name), rows)) if complete else [row.get(name) for row in rows]
-        if name in keys and any(isinstance(value, (dict, list)) for value in values):
+        values = [row.get(name) for row in rows]
+        if name in keys:
             values = [canonical_json(value) if isinstance(value, (dict, list)) else value for value in values]
         columns[name] = _column(name, values, numbers, problems)
-    return pa.table(columns), numbers
+    try:
+        return pa.table(columns), numbers
+    except UnicodeEncodeError as error:
+        raise StorageError(f"the name of a column has half of a surrogate pair ({error}); rename it", path) from error
 
 
 def _column(name: str, values: list[Any], numbers: list[int], problems: Problems) -> pa.Array:

@@ -203,7 +203,7 @@ def test_a_conversation_as_json_text(tmp_path: Path) -> None:
 
 
 REJECTED = {
-    "an array in .jsonl": ("a.jsonl", "[\n" + json.dumps({"group": 0}) + "\n]", "give the file a name in .json"),
+    "an array in .jsonl": ("a.jsonl", "[\n" + json.dumps({"group": 0}) + "\n]", "give it a name in .json"),
     "an object in .json": ("a.json", '{"data": []}', "expected an array of objects, got dict with data"),
     "a number in an array": ("a.json", '[{"group": 0, "reward": 1, "messages": []}, 7]', "row 1: not an object"),
     "no JSON": ("a.json", "[{", "not JSON"),
