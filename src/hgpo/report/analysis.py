@@ -111,8 +111,7 @@ class AnalysedUpdate:
     """One update under every estimator.
 
     Attributes:
-        steps: the steps as they were read.
-        batch: the readable steps.
+        steps: the readable steps.
         metrics: statistics of all steps.
         advantages: key of the estimator -> advantages of all steps.
         consistency: one per level of HGPO.
@@ -120,7 +119,6 @@ class AnalysedUpdate:
     """
 
     steps: StoredBatch
-    batch: StepBatch
     metrics: UpdateMetrics
     advantages: Mapping[str, Advantages]
     consistency: tuple[Consistency, ...]
@@ -173,7 +171,7 @@ def analyse(steps: StoredBatch, estimators: Sequence[ReportEstimator], gamma: fl
         consistency=tuple(level.counts for level in consistency),
         disagreement=_disagreement(advantages),
     )
-    return AnalysedUpdate(steps, batch, metrics, advantages, consistency, won_M)
+    return AnalysedUpdate(steps, metrics, advantages, consistency, won_M)
 
 
 def _summary(

@@ -76,11 +76,11 @@ _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of texts under a title; the first row is the heading, `left` counts the left-aligned columns."""
+    """Rows of texts under a title; the first row is the heading, `align` has "l" or "r" for each column."""
 
     title: str
     rows: list[list[str]]
-    left: int = 1
+    align: str
 
 
 def tables_of(comparison: Comparison, layout: str) -> tuple[list[Table], list[str]]:
@@ -116,11 +116,13 @@ def _full(section: Section, reference: str) -> list[Table]:
     labels, main = ["", *(row.label for row in section.rows)], block("main")
     texts = sum(column.kind == "text" for column in section.columns)
     main.insert(texts, ["n", *(str(row.runs) for row in section.rows)])
-    made = [Table(section.title, [list(row) for row in zip(labels, *main, strict=True)], 1 + texts)]
+    align = "l" * (1 + texts) + "r" * (len(main) - texts)
+    made = [Table(section.title, [list(row) for row in zip(labels, *main, strict=True)], align)]
     if differences := [[row.label, *_difference(row.difference)] for row in section.rows if row.difference]:
         heading = ["", "points (95 % CI)", "CI over", "detects", "remark"]
-        made.append(Table(f"Difference in success to {reference}, paired", [heading, *differences]))
-    return made + [Table(title, [labels, *lines]) for name, title in _BLOCKS if (lines := block(name))]
+        made.append(Table(f"Difference in success to {reference}, paired", [heading, *differences], "lrrrl"))
+    align = "l" + "r" * len(section.rows)
+    return made + [Table(title, [labels, *lines], align) for name, title in _BLOCKS if (lines := block(name))]
 
 
 def _paper(comparison: Comparison) -> Table:
@@ -139,7 +141,7 @@ def _paper(comparison: Comparison) -> Table:
         runs = dict.fromkeys(str(by_label[label].runs) for by_label in found if label in by_label)
         rows.append([label, "/".join(runs) or UNKNOWN, *cells])
     headings = ["", "n", *(heading for heading, *_ in _PAPER)]
-    return Table("Success and score on held-out tasks, per cent", [headings, *rows])
+    return Table("Success and score on held-out tasks, per cent", [headings, *rows], "lrrrrr")
 
 
 def _percent(cell: Cell) -> str:
@@ -194,7 +196,7 @@ def print_comparison(console: Console, comparison: Comparison, layout: str = "fu
         printed = RichTable(title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for place, heading in enumerate(table.rows[0]):
             text = Text("\n".join(wrap(heading, _HEADING_WIDTH, break_long_words=False)))
-            if _is_text(table, place):
+            if table.align[place] == "l":
                 printed.add_column(text, overflow="fold")  # narrower where the terminal is
             else:
                 printed.add_column(
@@ -219,7 +221,7 @@ def as_markdown(comparison: Comparison, layout: str = "full") -> str:
     tables, notes = tables_of(comparison, layout)
     lines = []
     for table in tables:
-        rule = ["---" if _is_text(table, place) else "---:" for place in range(len(table.rows[0]))]
+        rule = ["---" if side == "l" else "---:" for side in table.align]
         rows = [[markdown_text(cell) for cell in row] for row in table.rows]
         lines += [f"{markdown_text(table.title)}.", ""]
         lines += [f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:])] + [""]
@@ -237,11 +239,10 @@ def as_latex(comparison: Comparison, layout: str = "full") -> str:
     tables, notes = tables_of(comparison, layout)
     lines = ["% needs the package booktabs", r"\begin{table}", r"\centering"]
     for number, table in enumerate(tables):
-        alignment = "".join("l" if _is_text(table, place) else "r" for place in range(len(table.rows[0])))
-        rows = [[_latex_cell(cell, _is_text(table, place)) for place, cell in enumerate(row)] for row in table.rows]
+        rows = [[_latex_cell(*cell) for cell in zip(row, table.align, strict=True)] for row in table.rows]
         title = latex_text(table.title)
         lines += ["", r"\medskip", rf"{title}\\"] if number else [rf"\caption{{{title}.}}"]
-        lines += [rf"\begin{{tabular}}{{{alignment}}}", r"\toprule"]
+        lines += [rf"\begin{{tabular}}{{{table.align}}}", r"\toprule"]
         body = [rf"{' & '.join(row)} \\" for row in rows]
         lines += [body[0], r"\midrule", *body[1:], r"\bottomrule", r"\end{tabular}"]
     return "\n".join([*lines, *(f"\n\\footnotesize {latex_text(note)}" for note in notes), r"\end{table}"]) + "\n"
@@ -253,12 +254,9 @@ def latex_text(text: str) -> str:
     return re.sub("-(?=-)", "-{}", escaped)  # two hyphens would become a dash
 
 
-def _latex_cell(cell: str, is_text: bool) -> str:
-    return latex_text(cell) if is_text else re.sub(r"-(?=\d)", "$-$", latex_text(cell))
-
-
-def _is_text(table: Table, place: int) -> bool:
-    return place < table.left or table.rows[0][place] == "remark"
+def _latex_cell(cell: str, side: str) -> str:
+    """A cell; in a right-aligned column, of numbers, a hyphen before a digit is a minus sign."""
+    return re.sub(r"-(?=\d)", "$-$", latex_text(cell)) if side == "r" else latex_text(cell)
 
 
 def as_csv(comparison: Comparison) -> str:

@@ -81,14 +81,14 @@ class SampledTask:
 
 def sample_tasks(update: AnalysedUpdate, tasks: Sequence[int]) -> list[SampledTask]:
     """The report's data of the given tasks (values of `batch.group`)."""
-    batch = update.batch
+    batch = update.steps.batch
     won_M = np.zeros(len(batch.trajectory_group), np.bool_) if update.won_M is None else update.won_M
     graph = transition_graph(replace(batch, success=won_M[batch.trajectory]))
     return [_sampled(update, graph, task) for task in tasks]
 
 
 def _sampled(update: AnalysedUpdate, graph: TransitionGraph, task: int) -> SampledTask:
-    batch = update.batch
+    batch = update.steps.batch
     row_S = batch.order[batch.group[batch.order] == task]
     trajectory_M, trajectory_S = np.unique(batch.trajectory[row_S], return_inverse=True)
     unknown_M = np.full(len(trajectory_M), 2, np.int8)
@@ -147,13 +147,13 @@ def _nodes(
     seen_V = graph.observation_V[node_V]
     merged_V = np.where(seen_V >= 0, seen_V, np.where(graph.goal_V[node_V], -1, -2))
     distinct, number_V = np.unique(-merged_V, return_inverse=True)  # negated: the ends come last
-    labels = update.batch.labels["observation"]
+    labels = update.steps.batch.labels["observation"]
     names = [_text(labels[-value]) if value <= 0 else (None if value == 1 else False) for value in distinct]
     return tuple(names), number_V.reshape(-1)
 
 
 def _texts(update: AnalysedUpdate, row_S: IntArray) -> dict[str, tuple[str | None, ...]]:
-    batch, texts = update.batch, {}
+    batch, texts = update.steps.batch, {}
     if update.steps.observed is not None:
         texts["state"] = tuple(_text(batch.labels["observation"][code]) for code in batch.observation[row_S])
         batch = update.steps.observed

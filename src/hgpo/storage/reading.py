@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hgpo.columns import IntArray
+from hgpo.columns import ColumnError, IntArray
 from hgpo.steps import StepBatch
 from hgpo.storage import trajectory_files, verl_dumps
 from hgpo.storage.discover import StepFile
@@ -81,7 +81,10 @@ def read_batch(file: StepFile, columns: Mapping[str, str] | None = None) -> Stor
             names file, place and remedy.
     """
     table, numbers = _read(file, columns or {}, Problems(file.path, strict=True))
-    batch = step_batch_from_table(table, str(file.path), lambda row: place_of(file.path, numbers[row]))
+    try:
+        batch = step_batch_from_table(table, file.path)
+    except ColumnError as error:
+        raise StorageError(error.message_at(lambda row: place_of(file.path, numbers[row]))) from error
     return StoredBatch(file.update, file.path, batch, table)
 
 

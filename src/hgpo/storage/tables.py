@@ -73,25 +73,27 @@ def read_lines(path: Path, problems: Problems) -> tuple[list[dict[str, Any]], li
     """
     rows: list[dict[str, Any]] = []
     numbers: list[int] = []
-    with path.open("rb") as lines:
-        in_lines = ((number, parsed_line(line)) for number, line in enumerate(lines, 1) if not line.isspace())
-        for number, row in enumerate(read_array(path)) if suffix_of(path) == ".json" else in_lines:
-            if isinstance(row, tuple):
-                problems.lost(number, row[1], kind=row[0])
-            elif (version := row.pop("schema_version", SCHEMA_VERSION)) != SCHEMA_VERSION:
-                problems.lost(number, other_version(version))
-            else:
-                rows.append(row)
-                numbers.append(number)
+    for number, row in parsed_rows(path):
+        if isinstance(row, tuple):
+            problems.lost(number, row[1], kind=row[0])
+        elif (version := row.pop("schema_version", SCHEMA_VERSION)) != SCHEMA_VERSION:
+            problems.lost(number, other_version(version))
+        else:
+            rows.append(row)
+            numbers.append(number)
     return rows, numbers
 
 
-def read_array(path: Path) -> Iterator[dict[str, Any] | tuple[str, str]]:
-    """The objects of a .json file, or the (kind, message) of an element's problem.
+def parsed_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | tuple[str, str]]]:
+    """Number and object of each row, as in `read_lines`; instead of an object, the (kind, message) of its problem.
 
     Raises:
-        StorageError: The file is not JSON, or not an array.
+        StorageError: A .json file is not an array.
     """
+    if suffix_of(path) == ".jsonl":
+        with path.open("rb") as lines:
+            yield from ((number, _parsed(line)) for number, line in enumerate(lines, 1) if not line.isspace())
+        return
     try:
         elements = json.loads(path.read_bytes().decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
@@ -99,11 +101,10 @@ def read_array(path: Path) -> Iterator[dict[str, Any] | tuple[str, str]]:
     if not isinstance(elements, list):
         keys = f" with {', '.join(elements)}" if isinstance(elements, dict) else ""
         raise StorageError(f"expected an array of objects, got {type(elements).__name__}{keys}", path)
-    for element in elements:
-        yield element if isinstance(element, dict) else _NO_OBJECT
+    yield from enumerate(element if isinstance(element, dict) else _NO_OBJECT for element in elements)
 
 
-def parsed_line(line: bytes) -> dict[str, Any] | tuple[str, str]:
+def _parsed(line: bytes) -> dict[str, Any] | tuple[str, str]:
     """The object in a line, or the (kind, message) of its problem."""
     try:
         row = json.loads(line.decode())
@@ -113,7 +114,7 @@ def parsed_line(line: bytes) -> dict[str, Any] | tuple[str, str]:
         return "nested", "nested too deeply to be read; flatten it"
     except ValueError as error:
         if line.startswith(codecs.BOM_UTF8):
-            return parsed_line(line.removeprefix(codecs.BOM_UTF8))
+            return _parsed(line.removeprefix(codecs.BOM_UTF8))
         if line.strip() == b"[":
             return _ARRAY
         cut = "" if line.endswith(b"\n") else ", the file may have been cut off here"

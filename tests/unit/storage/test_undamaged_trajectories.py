@@ -68,7 +68,7 @@ def test_trajectories_without_their_end_go_when_the_file_was_cut(tmp_path, rows,
 def test_a_missing_column_is_named(tmp_path, rows, write):
     for row in rows:
         del row["observation"]
-    with pytest.raises(StorageError, match=r"^1\.jsonl: no column observation. There are "):
+    with pytest.raises(StorageError, match=r"/1\.jsonl: no column observation. There are "):
         repaired(write(tmp_path / "1.jsonl", rows))
 
 
