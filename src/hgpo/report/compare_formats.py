@@ -135,20 +135,14 @@ def _paper(comparison: Comparison) -> Table:
     rows = []
     for label in comparison.labels:
         cells = [
-            _percent(by_label[label].cells[column]) if label in by_label else UNKNOWN
+            by_label[label].cells[column] if label in by_label else None
             for by_label, (*_, column) in zip(found, _PAPER, strict=True)
         ]
+        texts = [cell_text(cell.mean if isinstance(cell, Rate) else cell, "share") for cell in cells]
         runs = dict.fromkeys(str(by_label[label].runs) for by_label in found if label in by_label)
-        rows.append([label, "/".join(runs) or UNKNOWN, *cells])
+        rows.append([label, "/".join(runs) or UNKNOWN, *texts])
     headings = ["", "n", *(heading for heading, *_ in _PAPER)]
     return Table("Success and score on held-out tasks, per cent", [headings, *rows], "lrrrrr")
-
-
-def _percent(cell: Cell) -> str:
-    if isinstance(cell, Mean):
-        return f"{100 * cell.mean:.1f} ± {100 * cell.deviation:.1f}"
-    mean = cell.mean if isinstance(cell, Rate) else cell
-    return f"{100 * mean:.1f}" if isinstance(mean, (int, float)) else UNKNOWN
 
 
 def _sentence(section: Section, row: Row, reference: str) -> str:

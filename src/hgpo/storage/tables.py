@@ -36,10 +36,9 @@ from hgpo.utils.files import naming, whole_file
 
 _NO_OBJECT = ("object", "not an object; a row is an object of columns")
 _ARRAY = ("array", "not an object but an array; if the whole file is an array, give it a name in .json")
-_INT64 = range(-(2**63), 2**63)
 _VIEWED = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 """Types whose rows Arrow cannot select -> types with the same values."""
-_SAME_TYPE = "write values of one type per column: ids as text, numbers without quotes"
+_SAME_TYPE = "write values of one type per column: ids as text, numbers without quotes, text as UTF-8"
 _MISFITS = (pa.ArrowException, OverflowError, UnicodeEncodeError, RecursionError)
 
 
@@ -154,8 +153,8 @@ def _column(name: str, values: list[Any], numbers: list[int], problems: Problems
     try:
         return pa.array(values)
     except _MISFITS:
-        for row, kind, message in _misfits(values):
-            problems.fault(numbers[row], f"column {name!r} is {message}", kind=f"column {name!r} {kind}")
+        for row, message in _misfits(values):
+            problems.fault(numbers[row], f"column {name!r} is {message}", kind=f"column {name!r}")
             values[row] = None
     try:
         return pa.array(values)
@@ -163,23 +162,17 @@ def _column(name: str, values: list[Any], numbers: list[int], problems: Problems
         raise StorageError(f"column {name!r}: {error}; {_SAME_TYPE}", problems.file) from error
 
 
-def _misfits(values: list[Any]) -> Iterator[tuple[int, str, str]]:
-    """(row, kind of problem, message) of each value that does not fit the most frequent type of the column."""
+def _misfits(values: list[Any]) -> Iterator[tuple[int, str]]:
+    """Row and message of each value that does not fit the most frequent type of the column."""
     [(kind, _)] = Counter(_kind(value) for value in values if value is not None).most_common(1)
     usual = next((value for value in values if _kind(value) == kind and _fits(value)), None)
     for row, value in enumerate(values):
         try:
             pa.array([value, usual])
             pa.array([usual, value])  # Arrow accepts a boolean after a number, but not before
-        except UnicodeEncodeError:
-            problem = "text with half of a surrogate pair, which UTF-8 cannot hold; replace it when writing: "
-            yield row, "half", f"{reprlib.repr(value)}, {problem}text.encode('utf-8', 'replace').decode()"
         except _MISFITS as error:
-            if isinstance(value, int) and value not in _INT64:
-                yield row, "large", f"{reprlib.repr(value)}, which 64 bits cannot hold; write such ids as text"
-            else:
-                reason = f"which does not go with {reprlib.repr(usual)} in other rows ({error})"
-                yield row, "kind", f"{reprlib.repr(value)}, {reason}; {_SAME_TYPE}"
+            beside = "" if usual is None else f", which does not go with {reprlib.repr(usual)} in other rows"
+            yield row, f"{reprlib.repr(value)}{beside} ({error}); {_SAME_TYPE}"
 
 
 def _kind(value: Any) -> type:

@@ -18,7 +18,7 @@ def test_tasks_are_sampled_whole_and_in_time(folder, rows):
     assert first.texts["observation"][:2] == ("hall", "kitchen")
     assert first.texts["response"] + second.texts["response"] == tuple(row["response"] for row in rows)
     assert [task.success_M.tolist() for task in (first, second)] == [[1, 0, 1], [1, 0]]
-    paper = compute_advantages(update.batch, gamma=0.5)
+    paper = compute_advantages(update.steps.batch, gamma=0.5)
     np.testing.assert_array_equal(second.advantages["paper"], paper.values[7:])
     np.testing.assert_array_equal(second.levels["paper"][1].columns["unused"], paper.levels[1].unused[7:])
 
