@@ -81,11 +81,6 @@ def metrics_file(path: Path) -> Path:
     return path / "metrics.jsonl"
 
 
-def folder_of_parquet(path: Path) -> None:
-    for update in (9, 10):
-        parquet(path / f"{update}.parquet", update)
-
-
 def folder_of_jsonl(path: Path) -> None:
     for update in (9, 10):
         write_rows(path / f"{update}.jsonl", house(update))
@@ -112,20 +107,10 @@ def one_file(path: Path) -> Path:
     return write_rows(path / "rollouts.JSONL", house(1))
 
 
-def one_dump(path: Path) -> Path:
-    dump(path / "7.jsonl", 7)
-    return path / "7.jsonl"
-
-
 def updates_with_equal_ids(path: Path) -> None:
     """Ids are unique within an update only, and files without numbers are counted."""
     for name in ("first", "second"):
         write_rows(path / f"{name}.jsonl", house(1))
-
-
-def one_parquet_file(path: Path) -> Path:
-    parquet(path / "rollouts.parquet", 1)
-    return path / "rollouts.parquet"
 
 
 def trajectories(path: Path) -> Path:
@@ -136,11 +121,6 @@ def trajectories_in_parquet(path: Path) -> Path:
     path.mkdir()
     pq.write_table(pa.Table.from_pylist(lines_of_trajectories(1)), path / "conversations.parquet")
     return path / "conversations.parquet"
-
-
-def folder_of_trajectories(path: Path) -> None:
-    for update in (9, 10):
-        write_rows(path / f"{update}.jsonl", lines_of_trajectories(update))
 
 
 def validation_dumps(path: Path) -> None:
@@ -226,18 +206,14 @@ Kind = Callable[[Path], Path | None]
 STORED_STEPS = 192
 READABLE: dict[Kind, tuple[int, str]] = {
     run_with_rollouts: (STORED_STEPS, "hgpo"),
-    folder_of_parquet: (2 * STEPS, "hgpo"),
     folder_of_jsonl: (2 * STEPS, "hgpo"),
     mixed_folder: (2 * STEPS, "hgpo"),
     folder_of_dumps: (2 * STEPS, "verl"),
     dumps_beside_rollouts: (2 * STEPS, "auto"),
     one_file: (STEPS, "hgpo"),
-    one_dump: (STEPS, "verl"),
-    one_parquet_file: (STEPS, "hgpo"),
     updates_with_equal_ids: (2 * STEPS, "hgpo"),
     trajectories: (STEPS, "trajectories"),
     trajectories_in_parquet: (STEPS, "trajectories"),
-    folder_of_trajectories: (2 * STEPS, "trajectories"),
     validation_dumps: (2 * STEPS, "verl"),
 }
 REFUSED: dict[Kind, str] = {
@@ -289,8 +265,10 @@ def made(kind: Kind, tmp_path: Path) -> Path:
     return kind(tmp_path / "input") or tmp_path / "input"
 
 
-def batches_of(module: Any, name: str, monkeypatch: pytest.MonkeyPatch, call: Callable[[], Any]) -> list[StepBatch]:
-    """The batches that `call` passes to the function `name` of a module."""
+def batches_of(
+    module: Any, name: str, monkeypatch: pytest.MonkeyPatch, call: Callable[[], tuple[int, str]]
+) -> tuple[list[StepBatch], tuple[int, str]]:
+    """The batches that `call` passes to the function `name` of a module, and what it returns."""
     taken: list[StepBatch] = []
     function = getattr(module, name)
 
@@ -300,40 +278,32 @@ def batches_of(module: Any, name: str, monkeypatch: pytest.MonkeyPatch, call: Ca
 
     with monkeypatch.context() as patched:
         patched.setattr(module, name, record)
-        call()
-    return taken
+        return taken, call()
 
 
-ALIKE = [one_file, one_dump, one_parquet_file, folder_of_parquet, trajectories_in_parquet, folder_of_trajectories]
-"""Read as one of the others is."""
-QUICKER = [pytest.param(kind, marks=pytest.mark.slow if kind in ALIKE else []) for kind in READABLE]
-
-
-@pytest.mark.parametrize("kind", QUICKER)
+@pytest.mark.parametrize("named", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", READABLE)
 def test_both_read_equal_batches(
-    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kind: Kind, named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One per file, the updates in order."""
-    path = made(kind, tmp_path)
-    computed = batches_of(hgpo.estimators, "compute_advantages", monkeypatch, lambda: told_by_advantages(path, capsys))
-    analysed = batches_of(hgpo.report.report, "analyse", monkeypatch, lambda: told_by_inspect(path))
-    assert len(computed) == len(analysed) > 0
+    """One per file, the updates in order, whether the format is named or detected."""
+    path, (steps, format) = made(kind, tmp_path), READABLE[kind]
+    words = ("--format", format) if named else ()
+    computed, told = batches_of(
+        hgpo.estimators, "compute_advantages", monkeypatch, lambda: told_by_advantages(path, capsys, *words)
+    )
+    analysed, (shown, notices) = batches_of(
+        hgpo.report.report, "analyse", monkeypatch, lambda: told_by_inspect(path, *words)
+    )
+    assert told == (steps, "")
+    assert shown == steps
+    assert notices.endswith("lacks the steps of update 3" if kind is run_with_rollouts else "")  # released so
+    assert bool(notices) == (kind is run_with_rollouts)
     for one, other in zip(computed, analysed, strict=True):
         assert one.labels == other.labels
         for field in dataclasses.fields(StepBatch):
             column = getattr(one, field.name)
             assert field.name == "labels" or np.array_equal(column, getattr(other, field.name)), field.name
-
-
-@pytest.mark.parametrize("kind", QUICKER)
-def test_both_read_as_many_steps(kind: Kind, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path, (steps, format) = made(kind, tmp_path), READABLE[kind]
-    for words in ((), ("--format", format)):
-        assert told_by_advantages(path, capsys, *words) == (steps, "")
-        told, notices = told_by_inspect(path, *words)
-        assert told == steps
-        assert notices.endswith("lacks the steps of update 3" if kind is run_with_rollouts else "")  # released so
-        assert bool(notices) == (kind is run_with_rollouts)
 
 
 @pytest.mark.parametrize("kind", REFUSED)
@@ -347,9 +317,7 @@ def test_both_say_the_same_of_what_one_refuses(kind: Kind, tmp_path: Path, capsy
     assert named in told or explanation in told
 
 
-@pytest.mark.parametrize(
-    ("kind", "format"), [(folder_of_jsonl, "verl"), (folder_of_parquet, "verl"), (folder_of_dumps, "hgpo")]
-)
+@pytest.mark.parametrize(("kind", "format"), [(folder_of_jsonl, "verl"), (folder_of_dumps, "hgpo")])
 def test_both_refuse_a_format_that_it_is_not(
     kind: Kind, format: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -372,7 +340,7 @@ def test_both_take_columns_from_other_keys(tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [updates_with_equal_ids, folder_of_trajectories, validation_dumps, mixed_folder])
+@pytest.mark.parametrize("kind", [updates_with_equal_ids, validation_dumps, mixed_folder])
 def test_both_commands_print_the_same_counts(kind: Kind, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("igraph", reason='igraph is missing: pip install "hgpo[report]"')
     pytest.importorskip("vl_convert", reason='vl-convert-python is missing: pip install "hgpo[report]"')
