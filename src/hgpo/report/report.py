@@ -140,7 +140,8 @@ def build_report(
             matches.append(matched)
         analysed = analyse(steps, estimators, gamma)
         metrics.append(analysed.metrics)
-        samples += sample_tasks(analysed, sampler.take(analysed.metrics.summary.tasks))
+        if tasks := sampler.take(analysed.metrics.summary.tasks):
+            samples += sample_tasks(analysed, tasks)
     if not metrics and not known:
         reasons = "\n".join(f"  {notice}" for notice in found)
         raise ValueError(f"{path}: nothing can be reported\n{reasons}")

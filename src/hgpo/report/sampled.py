@@ -84,10 +84,19 @@ def sample_tasks(update: AnalysedUpdate, tasks: Sequence[int]) -> list[SampledTa
     batch = update.steps.batch
     won_M = np.zeros(len(batch.trajectory_group), np.bool_) if update.won_M is None else update.won_M
     graph = transition_graph(replace(batch, success=won_M[batch.trajectory]))
-    return [_sampled(update, graph, task) for task in tasks]
+    names = ("group", "mean", "std", "advantage", "weight", "unused")
+    levels: dict[
+        str, list[tuple[Level, Columns]]
+    ] = {  # once for all tasks: a level computes its columns when it is asked
+        key: [(level, {name: getattr(level, name) for name in names}) for level in computed.terms]
+        for key, computed in update.advantages.items()
+    }
+    return [_sampled(update, graph, levels, task) for task in tasks]
 
 
-def _sampled(update: AnalysedUpdate, graph: TransitionGraph, task: int) -> SampledTask:
+def _sampled(
+    update: AnalysedUpdate, graph: TransitionGraph, levels: Mapping[str, list[tuple[Level, Columns]]], task: int
+) -> SampledTask:
     batch = update.steps.batch
     row_S = batch.order[batch.group[batch.order] == task]
     trajectory_M, trajectory_S = np.unique(batch.trajectory[row_S], return_inverse=True)
@@ -113,9 +122,7 @@ def _sampled(update: AnalysedUpdate, graph: TransitionGraph, task: int) -> Sampl
         texts=_texts(update, row_S),
         node_observation=names,
         advantages={key: computed.values[row_S] for key, computed in update.advantages.items()},
-        levels={
-            key: tuple(_level(level, row_S) for level in computed.terms) for key, computed in update.advantages.items()
-        },
+        levels={key: tuple(_level(*level, row_S) for level in found) for key, found in levels.items()},
         consistency=tuple(
             {"differs": level.differs_N[row_S], "whole": level.whole_N[row_S], "split": level.split_N[row_S]}
             for level in update.consistency
@@ -123,10 +130,9 @@ def _sampled(update: AnalysedUpdate, graph: TransitionGraph, task: int) -> Sampl
     )
 
 
-def _level(level: Level, row_S: IntArray) -> LevelColumns:
-    group_S = level.group[row_S]
-    numbers, dense_S = np.unique(group_S, return_inverse=True)
-    columns = {name: getattr(level, name)[row_S] for name in ("mean", "std", "advantage", "weight", "unused")}
+def _level(level: Level, column_N: Columns, row_S: IntArray) -> LevelColumns:
+    columns = {name: column[row_S] for name, column in column_N.items()}
+    numbers, dense_S = np.unique(columns["group"], return_inverse=True)
     columns["group"] = dense_S.reshape(-1) - int(numbers[0] == -1)
     if (found := level.matches) is None:
         return LevelColumns(level.k, level.name, columns)
