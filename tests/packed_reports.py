@@ -23,8 +23,6 @@ def unpack(packed: str) -> tuple[dict[str, Any], bytes]:
 
 def read_column(column: Column, stored: bytes) -> NDArray[Any]:
     """The values of one column of an unpacked payload."""
-    if "value" in column:
-        return np.full(column["length"], column["value"])
     dtype = np.dtype(column["type"]).newbyteorder("<")
     size = column["length"] * dtype.itemsize
     planes = np.frombuffer(stored, np.uint8, size, column["at"]).reshape(dtype.itemsize, column["length"])

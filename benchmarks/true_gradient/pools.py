@@ -26,7 +26,7 @@ from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.records import StepRecord, write_rollouts
 from hgpo.rollout.runner import collect
 from hgpo.runs.folder import open_run_directory, write_json
-from hgpo.storage.reading import read_rollouts
+from hgpo.storage.tables import read_parquet
 from hgpo.training.batching import Sample
 from hgpo.training.load import RunPolicies, make_backend_policy, use_threads
 from true_gradient.replay import KeyedSteps, replayed
@@ -154,7 +154,7 @@ def read_pool(folder: Path, player: Player, keys: Sequence[str]) -> Iterator[Poo
 def _records(path: Path) -> list[StepRecord]:
     """The stored step records."""
     columns: dict[str, list[Any]] = {}
-    table = read_rollouts(path)
+    table = read_parquet(path)
     for field in fields(StepRecord):
         if field.name not in _NOT_STORED:
             columns[field.name] = table.column(field.name).to_pylist()

@@ -25,8 +25,8 @@ from hgpo.report.estimator_comparison import Training, report_estimators
 from hgpo.report.rendering import MAX_BYTES, fitting_page
 from hgpo.report.report import build_report
 from hgpo.rollout.state_keys import Visit
-from hgpo.storage.reading import read_rollouts
 from hgpo.storage.step_batches import step_batch_from_table
+from stored_rollouts import read_rollouts
 
 pytestmark = pytest.mark.slow
 

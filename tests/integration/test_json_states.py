@@ -16,7 +16,7 @@ from hgpo.assemble import train
 from hgpo.cli.main import main
 from hgpo.envs.base import Task
 from hgpo.runs.folder import RunDirectory, read_metrics
-from hgpo.storage.reading import read_rollouts
+from stored_rollouts import read_rollouts
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from hgpo.cli.main import main
-from hgpo.storage.reading import read_rollouts
 from outside_package import install_outside_parts
+from stored_rollouts import read_rollouts
 
 pytestmark = pytest.mark.slow
 RECIPE = """

@@ -11,8 +11,8 @@ from hgpo.cli.main import main
 from hgpo.config import load_config
 from hgpo.envs.registry import make
 from hgpo.evaluation.result_files import read_evaluation
-from hgpo.storage.reading import read_rollouts
 from served_experts import Way, answer_from, ways
+from stored_rollouts import read_rollouts
 
 pytestmark = pytest.mark.slow
 

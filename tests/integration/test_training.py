@@ -21,10 +21,10 @@ from hgpo.config import load_config
 from hgpo.evaluation.summary import read_summary
 from hgpo.rollout.runner import collect
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, read_metrics
-from hgpo.storage.reading import read_rollouts
 from hgpo.storage.step_batches import step_batch_from_table
 from hgpo.training import collector as collecting
 from metric_keys import OF_A_CRITIC, OF_FULL_MEMORY, OF_RECOMPUTED_LOG_PROBS, OF_VERL_ALONE, explained, general
+from stored_rollouts import read_rollouts
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from hgpo.cli.main import main
 from hgpo.config import load_config
 from hgpo.evaluation.summary import read_summary
 from hgpo.runs.folder import read_metrics
-from hgpo.storage.reading import read_rollouts
 from hgpo.utils.progress import Reporter
+from stored_rollouts import read_rollouts
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "webshop-tiny" / "hgpo.toml"
 SHORT = (

@@ -32,12 +32,12 @@ from hgpo.estimators.gae import value_targets
 from hgpo.evaluation.result_files import stored_evaluation
 from hgpo.policies.loading import load_model
 from hgpo.runs.folder import RunDirectory, read_metrics
-from hgpo.storage.reading import read_rollouts
 from hgpo.storage.step_batches import step_batch_from_table
 from hgpo.training.value_model import ReturnScale
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from outside_package import install_outside_parts
+from stored_rollouts import read_rollouts
 
 RECIPE = Path(__file__).with_name("verl_smoke.toml")
 HGPO = [sys.executable, "-W", "ignore", "-m", "hgpo"]

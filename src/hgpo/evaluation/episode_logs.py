@@ -29,7 +29,18 @@ from hgpo.evaluation.eval_history import evaluation_names, update_of
 from hgpo.evaluation.result_files import StoredEvaluation, read_evaluation
 from hgpo.runs.folder import RunDirectory, lost_evaluations, open_run_directory
 from hgpo.storage.discover import NoRolloutsError, StepFile, find_step_files, number_files
-from hgpo.storage.schema import Problems, converted, identifier, number, place_of, suffix_of, text_or_json, truth, whole
+from hgpo.storage.schema import (
+    BATCH_COLUMNS,
+    Problems,
+    converted,
+    identifier,
+    number,
+    place_of,
+    suffix_of,
+    text_or_json,
+    truth,
+    whole,
+)
 from hgpo.storage.tables import read_lines, read_parquet
 from hgpo.storage.verl_dumps import compound_uid, is_padding
 
@@ -298,7 +309,10 @@ def _episodes(file: StepFile, columns: Mapping[str, str], several: bool) -> list
 def _rows(path: Path, wanted: Iterable[str]) -> list[dict[str, Any]]:
     """All rows of a file; of this project's parquet files only the `wanted` columns."""
     if suffix_of(path) == ".parquet":
-        return list(read_parquet(path, {*wanted}).to_pylist())
+        table = read_parquet(path)
+        if {*BATCH_COLUMNS} <= {*table.column_names}:
+            table = table.select([name for name in table.column_names if name in {*wanted}])
+        return list(table.to_pylist())
     return read_lines(path, Problems(path, strict=True))[0]
 
 
@@ -368,7 +382,7 @@ def _results(table: _Table, rows: Sequence[dict[str, Any]]) -> tuple[list[bool],
 def _place(table: _Table, row: Mapping[str, Any]) -> int:
     """The index of a row in its episode, 0 if it has none."""
     uid = compound_uid(row)
-    return int(uid[2]) if uid else table.value(row, "step", whole) or 0
+    return uid[2] if uid else table.value(row, "step", whole) or 0
 
 
 def _texts(table: _Table, row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hgpo.columns import BoolArray, FloatArray, IntArray
+from hgpo.columns import BoolArray, FloatArray
 from hgpo.estimators import Advantages, compute_advantages
-from hgpo.estimators.base import Level, to_rows
+from hgpo.estimators.base import to_rows
 from hgpo.estimators.diagnostics import BatchSummary, summarise_levels, variance_explained
 from hgpo.estimators.levels import Normalisation, step_level
 from hgpo.estimators.transition_graph import won
@@ -111,8 +111,7 @@ class AnalysedUpdate:
     """One update under every estimator.
 
     Attributes:
-        steps: the steps as they were read.
-        batch: the readable steps.
+        steps: the readable steps.
         metrics: statistics of all steps.
         advantages: key of the estimator -> advantages of all steps.
         consistency: one per level of HGPO.
@@ -120,7 +119,6 @@ class AnalysedUpdate:
     """
 
     steps: StoredBatch
-    batch: StepBatch
     metrics: UpdateMetrics
     advantages: Mapping[str, Advantages]
     consistency: tuple[Consistency, ...]
@@ -173,7 +171,7 @@ def analyse(steps: StoredBatch, estimators: Sequence[ReportEstimator], gamma: fl
         consistency=tuple(level.counts for level in consistency),
         disagreement=_disagreement(advantages),
     )
-    return AnalysedUpdate(steps, batch, metrics, advantages, consistency, won_M)
+    return AnalysedUpdate(steps, metrics, advantages, consistency, won_M)
 
 
 def _summary(
@@ -225,48 +223,27 @@ def _level(k: int, batch: StepBatch, groups: StepGroups, return_N: FloatArray, m
     parts = StepGroups(groups.row_N[by_prompt_N], groups.task_starts_N, (starts_N,), (None,))
     split = step_level(0, parts, GroupedValues(return_N[by_prompt_N]), how)
 
-    prompts_G = np.bincount(runs.run_N, weights=starts_N).astype(np.int64)
+    prompts_G, size_G = np.bincount(runs.run_N, weights=starts_N), runs.size_G
     differs_N = (prompts_G > 1)[runs.run_N]
-    values = return_N[by_prompt_N], trajectory_N[by_prompt_N]
-    explained = _explained(*values, runs.run_N, Runs.from_starts(starts_N), differs_N)
-    row_N = groups.row_N
-    return Consistency(
-        _counts(k, runs, prompts_G, to_rows(differs_N, row_N), whole, split, explained),
-        to_rows(differs_N, row_N),
-        whole.advantage,
-        split.advantage,
-    )
+    explained = None
+    if differs_N.any():
+        values = return_N[by_prompt_N][differs_N], trajectory_N[by_prompt_N][differs_N]
+        group_P = np.cumsum(changes(runs.run_N[differs_N])) - 1
+        explained = variance_explained(*values, group_P, Runs.from_starts(starts_N[differs_N]))[1]
 
-
-def _counts(
-    k: int, runs: Runs, prompts_G: IntArray, differs_N: BoolArray, whole: Level, split: Level, explained: float | None
-) -> ConsistencyCounts:
-    whole_N, split_N, comparable_N = whole.advantage, split.advantage, split.used
-    size_G = runs.size_G
+    differs_N = to_rows(differs_N, groups.row_N)
+    whole_N, split_N = whole.advantage, split.advantage
     product_N = (whole_N * split_N)[differs_N]
-    change_N = np.abs(whole_N - split_N)[differs_N & comparable_N]
-    return ConsistencyCounts(
+    counts = ConsistencyCounts(
         k=k,
         groups=int(np.count_nonzero(size_G > 1)),
         differ=int(np.count_nonzero(prompts_G > 1)),
         grouped_steps=int(size_G[size_G > 1].sum()),
         steps=int(np.count_nonzero(differs_N)),
-        alone=int(np.count_nonzero(differs_N & ~comparable_N)),
+        alone=int(np.count_nonzero(differs_N & ~split.used)),
         compared=int(np.count_nonzero(product_N)),
         flipped=int(np.count_nonzero(product_N < 0)),
-        change=float(change_N.sum()),
+        change=float(np.abs(whole_N - split_N)[differs_N & split.used].sum()),
         explained=explained,
     )
-
-
-def _explained(
-    return_N: FloatArray, trajectory_N: IntArray, group_N: IntArray, parts: Runs, differs_N: BoolArray
-) -> float | None:
-    """Adjusted share of between-prompt variance in the returns of groups with different prompts."""
-    if not differs_N.any():
-        return None
-    starts_N = np.zeros(len(return_N), dtype=np.bool_)
-    starts_N[parts.start_G] = True
-    return_P, runs = return_N[differs_N], Runs.from_starts(starts_N[differs_N])
-    group_P = np.cumsum(changes(group_N[differs_N])) - 1
-    return variance_explained(return_P, trajectory_N[differs_N], group_P, runs)[1]
+    return Consistency(counts, differs_N, whole_N, split_N)

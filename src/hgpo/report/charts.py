@@ -6,19 +6,30 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from hgpo.estimators.diagnostics import LevelSummary
 from hgpo.report.report import Report
 from hgpo.utils.files import whole_file
 from hgpo.utils.plot_style import DASHES, PALETTE
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
-CHART_HEIGHT = 150
-_FILE_WIDTH = 400
 VEGA_MISSING = 'the report draws with Vega, from vl-convert-python: pip install "hgpo[report]"'
-UPDATES = {"field": "update", "type": "quantitative", "title": "update", "axis": {"tickMinStep": 1}}
-"""The horizontal axis of every chart."""
-PERCENT = {"format": "~%"}
-"""An axis of shares, in per cent without trailing zeros."""
+_HEIGHT = 150
+_FILE_WIDTH = 400
+_CHARTS = (
+    ("success", "Success", "Share of trajectories that won.", "success"),
+    ("reward", "Reward", "Mean sum of rewards of a trajectory, undiscounted.", "reward"),
+    ("return", "Return at the start", "Mean discounted return of first steps.", "first_return"),
+    ("length", "Length", "Mean steps of a trajectory.", "length"),
+    ("usable", "Usable group", "Share of steps for which the level is used.", "usable"),
+    ("sizes", "Group size", "Members of a step's group: median over steps; band: 10 to 90 %.", "size_p50"),
+    ("variance", "Variance explained, adjusted", "Beyond what so many groups explain by chance.", "adjusted"),
+    ("agreement", "Sign as previous", "Steps whose level and the one before it have the same sign.", "agreement"),
+    ("weight", "Mean weight", "Mean over all steps of the level's weight where it is used, 0 elsewhere.", "weight"),
+)
+"""Id, title, note and field of each chart, in reading order; a field of `STATISTICS` has a line per level."""
+_SHARES = ("success", "usable", "adjusted", "agreement")
+"""Fields with an axis in per cent."""
+_BANDS = {"size_p50": ("size_p10", "size_p90")}
+"""Field -> the limits of the band around its lines."""
 
 Rows = list[dict[str, Any]]
 
@@ -32,7 +43,7 @@ def overview_rows(report: Report) -> Rows:
     for metrics in report.training.metrics if report.training else ():
         if isinstance(update := metrics.get("update"), int):
             names = {"success": "success", "reward": "reward", "length": "episode_length"}
-            rows[update] = {name: metrics[key] for name, key in names.items() if is_number(metrics.get(key))}
+            rows[update] = {name: metrics[key] for name, key in names.items() if _is_number(metrics.get(key))}
     for measured in report.updates:
         computed = {"success": measured.success, "reward": measured.reward, "length": measured.length}
         known = rows.get(measured.update, {})
@@ -40,7 +51,7 @@ def overview_rows(report: Report) -> Rows:
     return [{"update": update, **row} for update, row in sorted(rows.items())]
 
 
-def is_number(value: object) -> bool:
+def _is_number(value: object) -> bool:
     """Whether a value of metrics.jsonl can be drawn."""
     return isinstance(value, (int, float)) and isfinite(value)
 
@@ -48,7 +59,11 @@ def is_number(value: object) -> bool:
 def level_rows(report: Report) -> Rows:
     """One row per update and level, episode level included, with the metrics of the charts and tables."""
     return [
-        {"update": measured.update, "level": level.label, **_statistics(level)}
+        {
+            "update": measured.update,
+            "level": level.label,
+            **{name: getattr(level, metric) for name, metric in STATISTICS.items()},
+        }
         for measured in report.updates
         for level in measured.summary.terms
     ]
@@ -72,46 +87,20 @@ STATISTICS = {
 """Key of `level_rows` -> field of `LevelSummary`."""
 
 
-def _statistics(level: LevelSummary) -> dict[str, Any]:
-    return {name: getattr(level, figure) for name, figure in STATISTICS.items()}
-
-
 def overview_charts(report: Report) -> list[dict[str, Any]]:
     """Charts in reading order: {"id", "title", "note", "spec"}; a chart without any value is left out."""
     updates, levels = overview_rows(report), level_rows(report)
-    charts = [
-        _lines("success", "Success", "Share of trajectories that won.", updates, "success", percent=True),
-        _lines("reward", "Reward", "Mean sum of rewards of a trajectory, undiscounted.", updates, "reward"),
-        _lines("return", "Return at the start", "Mean discounted return of first steps.", updates, "first_return"),
-        _lines("length", "Length", "Mean steps of a trajectory.", updates, "length"),
-        _lines("usable", "Usable group", "Share of steps for which the level is used.", levels, "usable", percent=True),
-        _lines(
-            *("sizes", "Group size", "Members of a step's group: median over steps; band: 10 to 90 %."),
-            *(levels, "size_p50"),
-            band=("size_p10", "size_p90"),
-        ),
-        _lines(
-            *("variance", "Variance explained, adjusted", "Beyond what so many groups explain by chance."),
-            *(levels, "adjusted"),
-            percent=True,
-        ),
-        _lines(
-            *("agreement", "Sign as previous", "Steps whose level and the one before it have the same sign."),
-            *(levels, "agreement"),
-            percent=True,
-        ),
-        _lines(
-            *("weight", "Mean weight", "Mean over all steps of the level's weight where it is used, 0 elsewhere."),
-            *(levels, "weight"),
-        ),
-    ]
-    found = [chart for chart in charts if chart is not None]
-    if report.unit != "update":
-        axis = {"title": report.unit or None} | ({} if report.unit else {"axis": {"labels": False, "ticks": False}})
-        for chart in found:
-            for layer in chart["spec"]["layer"]:
-                layer["encoding"]["x"] = {**layer["encoding"]["x"], **axis}
-    return found
+    axis = {"tickMinStep": 1} if report.unit else {"labels": False, "ticks": False}
+    x = {"field": "update", "type": "quantitative", "title": report.unit or None, "axis": axis}
+    charts = []
+    for name, title, note, field in _CHARTS:
+        rows = [row for row in (levels if field in STATISTICS else updates) if row.get(field) is not None]
+        if rows:
+            window = window_of(len({row["update"] for row in rows}))
+            smoothed = f" Bold: mean of the last {window} updates; faint: each update." if window > 1 else ""
+            spec = _lines(rows, field, x, window)
+            charts.append({"id": name, "title": title, "note": f"{note}{smoothed}", "spec": spec})
+    return charts
 
 
 def window_of(updates: int) -> int:
@@ -119,69 +108,38 @@ def window_of(updates: int) -> int:
     return 1 if updates < 12 else min(10, max(3, updates // 8))
 
 
-def with_means(rows: Rows, field: str, window: int) -> Rows:
-    """The rows with `smooth`: mean of `field` in the last `window` of them (fewer at first), for each level."""
-    last: dict[Any, list[float]] = {}
-    made = []
-    for row in rows:
-        values = last.setdefault(row.get("level"), [])
-        values.append(row[field])
-        made.append({**row, "smooth": sum(values[-window:]) / len(values[-window:])})
-    return made
-
-
-def _lines(
-    name: str,
-    title: str,
-    note: str,
-    rows: Rows,
-    field: str,
-    *,
-    percent: bool = False,
-    band: tuple[str, str] | None = None,
-) -> dict[str, Any] | None:
-    """A line per level (or one line) over updates; for many updates, a smoothed line in front of the measured one."""
-    kept = {"update", "level", field, *(band or ())}
-    values = [{key: value for key, value in row.items() if key in kept} for row in rows if row.get(field) is not None]
-    if not values:
-        return None
-    axis = PERCENT if percent else {}
+def _lines(rows: Rows, field: str, x: dict[str, Any], window: int) -> dict[str, Any]:
+    """A line per level (or one line) over updates; with a window, a smoothed line in front of the measured one."""
+    band = _BANDS.get(field, ())
+    kept = {"update", "level", field, *band}
+    values = [{key: value for key, value in row.items() if key in kept} for row in rows]
+    axis = {"format": "~%"} if field in _SHARES else {}
     y = {"field": field, "type": "quantitative", "title": None, "axis": axis, "scale": {"zero": field != "reward"}}
-    encoding: dict[str, Any] = {"x": dict(UPDATES), "y": y}
     levels = list(dict.fromkeys(row["level"] for row in values if "level" in row))
-    if levels:
-        encoding["strokeDash"] = _by_level(levels, DASHES)
-        encoding["shape"] = _by_level(levels, SHAPES)
-    encoding["color"] = _by_level(levels, PALETTE) if levels else {"value": PALETTE[0]}
-    window = window_of(len({row["update"] for row in values}))
-    values = with_means(values, field, window) if window > 1 else values
-    if band and window > 1:  # else the legend shows the band's discs
-        encoding["color"]["legend"] = {"symbolType": "stroke"}
-    layers = lines_of(encoding, window > 1)
+    color: dict[str, Any] = _by_level(levels, PALETTE) if levels else {"value": PALETTE[0]}
+    styles = {"strokeDash": _by_level(levels, DASHES), "shape": _by_level(levels, SHAPES)} if levels else {}
+    if window == 1:
+        mark = {"type": "line", "point": {"size": 22}}
+        layers: Rows = [{"mark": mark, "encoding": {"x": x, "y": y, "color": color, **styles}}]
+    else:
+        styles.pop("shape", None)
+        if band:  # else the legend shows the band's discs
+            color["legend"] = {"symbolType": "stroke"}
+        front = {"x": x, "y": {**y, "field": "smooth"}, "color": color, **styles}
+        layers = [
+            {"mark": {"type": "line", "opacity": 0.3, "strokeWidth": 1}, "encoding": {"x": x, "y": y, "color": color}},
+            {"mark": {"type": "line", "strokeWidth": 2.2}, "transform": [_mean(field, window)], "encoding": front},
+        ]
     if band:
-        limits = {"x": UPDATES, "y": {**y, "field": band[0]}, "y2": {"field": band[1]}}
-        limits["color"] = encoding["color"]
+        limits = {"x": x, "y": {**y, "field": band[0]}, "y2": {"field": band[1]}, "color": color}
         layers.insert(0, {"mark": {"type": "area", "opacity": 0.15}, "encoding": limits})
-    spec = {"width": "container", "height": CHART_HEIGHT, "data": {"values": values}, "layer": layers}
-    return {"id": name, "title": title, "note": f"{note}{smoothing_note(window)}", "spec": spec}
+    return {"width": "container", "height": _HEIGHT, "data": {"values": values}, "layer": layers}
 
 
-def smoothing_note(window: int) -> str:
-    """The legend of a smoothed chart's two lines; "" without smoothing."""
-    return "" if window == 1 else f" Bold: mean of the last {window} updates; faint: each update."
-
-
-def lines_of(encoding: dict[str, Any], smoothed: bool) -> list[dict[str, Any]]:
-    """The layers of lines with this encoding: as measured, or the smoothed one in front of it."""
-    if not smoothed:
-        return [{"mark": {"type": "line", "point": {"size": 22}}, "encoding": encoding}]
-    behind = {channel: encoding[channel] for channel in ("x", "y", "color")}
-    front = {**{name: value for name, value in encoding.items() if name != "shape"}}
-    front["y"] = {**encoding["y"], "field": "smooth"}
-    return [
-        {"mark": {"type": "line", "opacity": 0.3, "strokeWidth": 1}, "encoding": behind},
-        {"mark": {"type": "line", "strokeWidth": 2.2}, "encoding": front},
-    ]
+def _mean(field: str, window: int) -> dict[str, Any]:
+    """Vega's transform that adds `smooth`: the mean of the last `window` values (fewer at first) of each level."""
+    made = {"op": "mean", "field": field, "as": "smooth"}
+    return {"window": [made], "frame": [1 - window, 0], "sort": [{"field": "update"}], "groupby": ["level"]}
 
 
 def _by_level(levels: list[str], values: tuple[Any, ...]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import floor, log10
 from textwrap import wrap
@@ -76,11 +76,11 @@ _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of texts under a title; the first row is the heading, `left` counts the left-aligned columns."""
+    """Rows of texts under a title; the first row is the heading, `align` has "l" or "r" for each column."""
 
     title: str
     rows: list[list[str]]
-    left: int = 1
+    align: str
 
 
 def tables_of(comparison: Comparison, layout: str) -> tuple[list[Table], list[str]]:
@@ -91,7 +91,7 @@ def tables_of(comparison: Comparison, layout: str) -> tuple[list[Table], list[st
     for section in used:
         made += [] if paper else _full(section, comparison.reference)
         notes += [_sentence(section, row, comparison.reference) for row in section.rows if paper and row.difference]
-        notes += [f"{row.label}: {note}" for row in section.rows for note in (*_bootstrap(row), *row.notes)]
+        notes += [f"{row.label}: {note}" for row in section.rows for note in (*_resampled(row.difference), *row.notes)]
     kinds = {type(cell) for section in used for row in section.rows for cell in row.cells.values()}
     legend = [text for kind, text in ((Rate, _INTERVAL), (Mean, _DEVIATION)) if kind in kinds]
     if any(row.difference and row.difference.needed for section in used for row in section.rows):
@@ -99,11 +99,11 @@ def tables_of(comparison: Comparison, layout: str) -> tuple[list[Table], list[st
     return made, [*(text for text in legend if not paper or text == _DEVIATION), *notes]
 
 
-def _bootstrap(row: Row) -> list[str]:
-    """The interval of a row's difference that resamples training seeds and tasks."""
-    if row.difference is None or row.difference.bootstrap is None:
+def _resampled(found: Difference | None) -> list[str]:
+    """The interval of a difference that resamples training seeds and tasks."""
+    if found is None or found.bootstrap is None:
         return []
-    low, high = row.difference.bootstrap
+    low, high = found.bootstrap
     return [f"difference resampled over training seeds and tasks: {100 * low:+.1f} to {100 * high:+.1f} points"]
 
 
@@ -116,11 +116,13 @@ def _full(section: Section, reference: str) -> list[Table]:
     labels, main = ["", *(row.label for row in section.rows)], block("main")
     texts = sum(column.kind == "text" for column in section.columns)
     main.insert(texts, ["n", *(str(row.runs) for row in section.rows)])
-    made = [Table(section.title, [list(row) for row in zip(labels, *main, strict=True)], 1 + texts)]
+    align = "l" * (1 + texts) + "r" * (len(main) - texts)
+    made = [Table(section.title, [list(row) for row in zip(labels, *main, strict=True)], align)]
     if differences := [[row.label, *_difference(row.difference)] for row in section.rows if row.difference]:
         heading = ["", "points (95 % CI)", "CI over", "detects", "remark"]
-        made.append(Table(f"Difference in success to {reference}, paired", [heading, *differences]))
-    return made + [Table(title, [labels, *lines]) for name, title in _BLOCKS if (lines := block(name))]
+        made.append(Table(f"Difference in success to {reference}, paired", [heading, *differences], "lrrrl"))
+    align = "l" + "r" * len(section.rows)
+    return made + [Table(title, [labels, *lines], align) for name, title in _BLOCKS if (lines := block(name))]
 
 
 def _paper(comparison: Comparison) -> Table:
@@ -133,20 +135,14 @@ def _paper(comparison: Comparison) -> Table:
     rows = []
     for label in comparison.labels:
         cells = [
-            _percent(by_label[label].cells[column]) if label in by_label else UNKNOWN
+            by_label[label].cells[column] if label in by_label else None
             for by_label, (*_, column) in zip(found, _PAPER, strict=True)
         ]
+        texts = [cell_text(cell.mean if isinstance(cell, Rate) else cell, "share") for cell in cells]
         runs = dict.fromkeys(str(by_label[label].runs) for by_label in found if label in by_label)
-        rows.append([label, "/".join(runs) or UNKNOWN, *cells])
+        rows.append([label, "/".join(runs) or UNKNOWN, *texts])
     headings = ["", "n", *(heading for heading, *_ in _PAPER)]
-    return Table("Success and score on held-out tasks, per cent", [headings, *rows])
-
-
-def _percent(cell: Cell) -> str:
-    if isinstance(cell, Mean):
-        return f"{100 * cell.mean:.1f} ± {100 * cell.deviation:.1f}"
-    mean = cell.mean if isinstance(cell, Rate) else cell
-    return f"{100 * mean:.1f}" if isinstance(mean, (int, float)) else UNKNOWN
+    return Table("Success and score on held-out tasks, per cent", [headings, *rows], "lrrrrr")
 
 
 def _sentence(section: Section, row: Row, reference: str) -> str:
@@ -194,7 +190,7 @@ def print_comparison(console: Console, comparison: Comparison, layout: str = "fu
         printed = RichTable(title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for place, heading in enumerate(table.rows[0]):
             text = Text("\n".join(wrap(heading, _HEADING_WIDTH, break_long_words=False)))
-            if _is_text(table, place):
+            if table.align[place] == "l":
                 printed.add_column(text, overflow="fold")  # narrower where the terminal is
             else:
                 printed.add_column(
@@ -219,7 +215,7 @@ def as_markdown(comparison: Comparison, layout: str = "full") -> str:
     tables, notes = tables_of(comparison, layout)
     lines = []
     for table in tables:
-        rule = ["---" if _is_text(table, place) else "---:" for place in range(len(table.rows[0]))]
+        rule = ["---" if side == "l" else "---:" for side in table.align]
         rows = [[markdown_text(cell) for cell in row] for row in table.rows]
         lines += [f"{markdown_text(table.title)}.", ""]
         lines += [f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:])] + [""]
@@ -237,11 +233,10 @@ def as_latex(comparison: Comparison, layout: str = "full") -> str:
     tables, notes = tables_of(comparison, layout)
     lines = ["% needs the package booktabs", r"\begin{table}", r"\centering"]
     for number, table in enumerate(tables):
-        alignment = "".join("l" if _is_text(table, place) else "r" for place in range(len(table.rows[0])))
-        rows = [[_latex_cell(cell, _is_text(table, place)) for place, cell in enumerate(row)] for row in table.rows]
+        rows = [[_latex_cell(*cell) for cell in zip(row, table.align, strict=True)] for row in table.rows]
         title = latex_text(table.title)
         lines += ["", r"\medskip", rf"{title}\\"] if number else [rf"\caption{{{title}.}}"]
-        lines += [rf"\begin{{tabular}}{{{alignment}}}", r"\toprule"]
+        lines += [rf"\begin{{tabular}}{{{table.align}}}", r"\toprule"]
         body = [rf"{' & '.join(row)} \\" for row in rows]
         lines += [body[0], r"\midrule", *body[1:], r"\bottomrule", r"\end{tabular}"]
     return "\n".join([*lines, *(f"\n\\footnotesize {latex_text(note)}" for note in notes), r"\end{table}"]) + "\n"
@@ -253,12 +248,9 @@ def latex_text(text: str) -> str:
     return re.sub("-(?=-)", "-{}", escaped)  # two hyphens would become a dash
 
 
-def _latex_cell(cell: str, is_text: bool) -> str:
-    return latex_text(cell) if is_text else re.sub(r"-(?=\d)", "$-$", latex_text(cell))
-
-
-def _is_text(table: Table, place: int) -> bool:
-    return place < table.left or table.rows[0][place] == "remark"
+def _latex_cell(cell: str, side: str) -> str:
+    """A cell; in a right-aligned column, of numbers, a hyphen before a digit is a minus sign."""
+    return re.sub(r"-(?=\d)", "$-$", latex_text(cell)) if side == "r" else latex_text(cell)
 
 
 def as_csv(comparison: Comparison) -> str:
@@ -267,46 +259,44 @@ def as_csv(comparison: Comparison) -> str:
     Texts are quoted; one that a spreadsheet would evaluate as a formula begins with an apostrophe.
     """
     columns = {column.name: column for section in comparison.sections for column in section.columns}
+    rows = [
+        _csv_row(section, row, columns, comparison.reference) for section in comparison.sections for row in section.rows
+    ]
     text = io.StringIO()
-    lines = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
-    headings = [name + part for name, column in columns.items() for part in _csv_parts(column)]
-    lines.writerow(map(_csv_value, ["label", "environment", "split", "n", *headings, *_CSV_DIFFERENCE, "notes"]))
-    for section in comparison.sections:
-        place = [visible(section.environment or ""), visible(section.split)]
-        for row in section.rows:
-            values = [value for name, c in columns.items() for value in _csv_cells(row.cells.get(name), c)]
-            found = [row.label, *place, row.runs, *values, *_csv_difference(row, comparison.reference)]
-            lines.writerow(map(_csv_value, [*found, "; ".join(row.notes)]))
+    lines = csv.DictWriter(text, list(rows[0]), quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+    lines.writeheader()
+    lines.writerows({name: _csv_value(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
 
 
-_CSV_DIFFERENCE = (
-    *("reference", "difference", "difference_low", "difference_high", "difference_over"),
-    *("detectable", "needed_for_5_points", "bootstrap_low", "bootstrap_high", "remark"),
-)
-
-
-def _csv_parts(column: Column) -> Sequence[str]:
-    """Suffixes of a column's CSV columns."""
-    if column.kind in ("text", "count"):
-        return ("",)
-    return ("", "_sd", "_low", "_high", "_tasks") if column.kind == "rate" else ("", "_sd")
-
-
-def _csv_cells(cell: Cell, column: Column) -> Sequence[Cell]:
-    mean = cell.mean if isinstance(cell, (Mean, Rate)) else cell
-    values = [mean, cell.deviation if isinstance(cell, Mean) else None]
-    values += [cell.low, cell.high, cell.tasks] if isinstance(cell, Rate) else [None] * 3
-    return values[: len(_csv_parts(column))]
-
-
-def _csv_difference(row: Row, reference: str) -> Sequence[Cell]:
-    found = row.difference
-    if found is None or found.mean is None:
-        return [reference if found else None, *[None] * 8, found.remark if found else None]
-    power = (found.detectable, found.needed) if found.needed is not None else (None, None)
-    limits = found.bootstrap or (None, None)
-    return [reference, found.mean, found.low, found.high, found.over, *power, *limits, _difference(found)[3]]
+def _csv_row(section: Section, row: Row, columns: Mapping[str, Column], reference: str) -> dict[str, Cell]:
+    """All values of a row by the name of their CSV column."""
+    values: dict[str, Cell] = {"label": row.label, "environment": visible(section.environment or "")}
+    values |= {"split": visible(section.split), "n": row.runs}
+    for name, column in columns.items():
+        cell = row.cells.get(name)
+        values[name] = cell.mean if isinstance(cell, (Mean, Rate)) else cell
+        if column.kind not in ("text", "count"):
+            values[f"{name}_sd"] = cell.deviation if isinstance(cell, Mean) else None
+        if column.kind == "rate":
+            for part in ("low", "high", "tasks"):
+                values[f"{name}_{part}"] = getattr(cell, part) if isinstance(cell, Rate) else None
+    found = row.difference or Difference(None)
+    given = found.mean is not None
+    low, high = found.bootstrap or (None, None)
+    return values | {
+        "reference": reference if row.difference else None,
+        "difference": found.mean,
+        "difference_low": found.low if given else None,
+        "difference_high": found.high if given else None,
+        "difference_over": found.over,
+        "detectable": found.detectable if found.needed is not None else None,
+        "needed_for_5_points": found.needed,
+        "bootstrap_low": low,
+        "bootstrap_high": high,
+        "remark": _difference(found)[3],
+        "notes": "; ".join(row.notes),
+    }
 
 
 def _csv_value(value: Cell) -> Cell:

@@ -4,10 +4,9 @@
     header    JSON, UTF-8; every column is {"type": "u1" | "u2" | "i4" | "f4", "at": first byte, "length": values}
     columns   the bytes of each column, its values' first bytes, then their second bytes, …: alike bytes compress better
 
-A column of one value is {"value": v, "length": n} and takes no bytes; equal columns are stored once. Numbers are 32
-bits wide: a page shows four digits.
+Equal columns are stored once. Numbers are 32 bits wide: a page shows four digits.
 
-Shapes: S sampled steps of all updates, M trajectories, J tasks, V nodes of all tasks.
+Shapes: S sampled steps of all tasks, V nodes of a task.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from hgpo.columns import FloatArray, IntArray
 from hgpo.estimators.base import Unused
 from hgpo.estimators.diagnostics import LEVEL_HEADINGS, SHARES
 from hgpo.report.charts import overview_charts
-from hgpo.report.estimator_comparison import whose_levels
+from hgpo.report.estimator_comparison import level_estimator, whose_levels
 from hgpo.report.report import Report
-from hgpo.report.sampled import LevelColumns, SampledSteps
+from hgpo.report.sampled import LevelColumns, SampledTask
 
 Column = dict[str, Any]
 SWEEPS = 24
@@ -49,7 +48,7 @@ def packed_report(report: Report) -> str:
             {"key": e.key, "label": e.label, "name": e.name, "options": _plain(e.options), "trained": e.trained}
             for e in report.estimators
         ],
-        "followed": report.followed.key,
+        "followed": level_estimator(report.estimators).key,
         "levelsOf": whose_levels(report.estimators),
         "notices": [str(notice) for notice in report.notices],
         "count": {
@@ -97,15 +96,14 @@ def _offset(parts: Iterable[IntArray], counts: Iterable[int]) -> IntArray:
     return _joined(np.where(part < 0, -1, part + shift) for part, shift in zip(parts, shifts, strict=False))
 
 
-def _steps(samples: Sequence[SampledSteps], columns: Columns, texts: TextStore) -> dict[str, Column]:
-    counts = {
-        "task": [len(part.task_ids) for part in samples],
-        "trajectory": [len(part.trajectory_ids) for part in samples],
-    }
-    stored = {}
-    for name in ("task", "trajectory", "step", "reward", "penalty", "return", "source", "target"):
-        parts = [part.columns[name] for part in samples]
-        stored[name] = columns.add(_offset(parts, counts[name]) if name in counts else _joined(parts))
+def _steps(samples: Sequence[SampledTask], columns: Columns, texts: TextStore) -> dict[str, Column]:
+    trajectory = _offset(
+        [part.columns["trajectory"] for part in samples], [len(part.trajectory_ids) for part in samples]
+    )
+    task = np.repeat(np.arange(len(samples)), [len(part) for part in samples])
+    stored = {"task": columns.add(task), "trajectory": columns.add(trajectory)}
+    for name in ("step", "reward", "penalty", "return", "source", "target"):
+        stored[name] = columns.add(_joined(part.columns[name] for part in samples))
     for name in ("observation", "state", "prompt", "response", "action", "fault"):
         stored[name] = columns.add_texts(
             texts, (t for part in samples for t in part.texts.get(name, (None,) * len(part)))
@@ -113,47 +111,39 @@ def _steps(samples: Sequence[SampledSteps], columns: Columns, texts: TextStore) 
     return stored
 
 
-def _trajectories(samples: Sequence[SampledSteps], columns: Columns, texts: TextStore) -> dict[str, Column]:
+def _trajectories(samples: Sequence[SampledTask], columns: Columns, texts: TextStore) -> dict[str, Column]:
     return {
         "id": columns.add_texts(texts, (name for part in samples for name in part.trajectory_ids)),
         "success": columns.add(_joined(part.success_M for part in samples)),
     }
 
 
-def _tasks(samples: Sequence[SampledSteps], columns: Columns, texts: TextStore) -> dict[str, Column]:
-    update = [part.update for part in samples for _ in part.task_ids]
+def _tasks(samples: Sequence[SampledTask], columns: Columns, texts: TextStore) -> dict[str, Column]:
     return {
-        "update": columns.add(np.array(update, dtype=np.int64)),
-        "id": columns.add_texts(texts, (name for part in samples for name in part.task_ids)),
-        "type": columns.add_texts(texts, (name for part in samples for name in part.task_types)),
+        "update": columns.add(np.array([part.update for part in samples], dtype=np.int64)),
+        "id": columns.add_texts(texts, (part.id for part in samples)),
+        "type": columns.add_texts(texts, (part.type for part in samples)),
     }
 
 
-def _nodes(samples: Sequence[SampledSteps], columns: Columns, texts: TextStore) -> dict[str, Column]:
-    counts, labels, kinds, column, row = [], [], [], [], []
-    for part in samples:
-        for task, names in enumerate(part.node_observation):
-            steps = {name: column[part.columns["task"] == task] for name, column in part.columns.items()}
-            kind = [END_WON if name is None else END_LOST if name is False else END_OBSERVED for name in names]
-            column_V, row_V = place_nodes(
-                steps["source"],
-                steps["target"],
-                steps["source"][steps["step"] == 0],
-                len(names),
-                np.flatnonzero(np.array(kind) != END_OBSERVED),
-            )
-            counts.append(len(names))
-            labels += [texts.add(name) if isinstance(name, str) else 0 for name in names]
-            kinds += kind
-            column.append(column_V)
-            row.append(row_V)
+def _nodes(samples: Sequence[SampledTask], columns: Columns, texts: TextStore) -> dict[str, Column]:
+    names = [name for part in samples for name in part.node_observation]
+    kinds = [END_WON if name is None else END_LOST if name is False else END_OBSERVED for name in names]
+    placed = [_placed(part) for part in samples]
     return {
-        "start": columns.add(np.cumsum([0, *counts])),
-        "text": columns.add(np.array(labels, dtype=np.int64)),
+        "start": columns.add(np.cumsum([0, *(len(part.node_observation) for part in samples)])),
+        "text": columns.add_texts(texts, (name if isinstance(name, str) else None for name in names)),
         "kind": columns.add(np.array(kinds, dtype=np.int64)),
-        "column": columns.add(_joined(column)),
-        "row": columns.add(_joined(row)),
+        "column": columns.add(_joined(column_V for column_V, _ in placed)),
+        "row": columns.add(_joined(row_V for _, row_V in placed)),
     }
+
+
+def _placed(task: SampledTask) -> tuple[IntArray, FloatArray]:
+    """Column and row of each node of the task."""
+    source_S, target_S, step_S = (task.columns[name] for name in ("source", "target", "step"))
+    ends = [number for number, name in enumerate(task.node_observation) if not isinstance(name, str)]
+    return place_nodes(source_S, target_S, source_S[step_S == 0], len(task.node_observation), np.array(ends, np.int64))
 
 
 def _advantages(report: Report, columns: Columns) -> list[dict[str, Any]]:
@@ -183,7 +173,7 @@ def _level(parts: Sequence[LevelColumns], columns: Columns) -> dict[str, Any]:
     return {"k": parts[0].k, "name": parts[0].name, "ownTrajectory": parts[0].own_trajectory, **stored}
 
 
-def _consistency(samples: Sequence[SampledSteps], columns: Columns) -> list[dict[str, Any]]:
+def _consistency(samples: Sequence[SampledTask], columns: Columns) -> list[dict[str, Any]]:
     if not samples or not all(part.consistency for part in samples):
         return []
     return [
@@ -242,11 +232,7 @@ class Columns:
     def add(self, values: NDArray[Any]) -> Column:
         """Add a column of integers, booleans or floats; return its header entry. NaN becomes null in the page."""
         stored = _smallest(values)
-        if len(stored) and stored.dtype.kind != "f" and (stored == stored[0]).all():
-            return {"value": int(stored[0]), "length": len(stored)}
-        if len(stored) and stored.dtype.kind == "f" and np.isfinite(stored[0]) and (stored == stored[0]).all():
-            return {"value": float(stored[0]), "length": len(stored)}
-        planes = stored.view(np.uint8).reshape(len(stored), stored.itemsize).T.tobytes() if len(stored) else b""
+        planes = stored.reshape(-1, 1).view(np.uint8).T.tobytes()
         kind = f"{stored.dtype.kind}{stored.itemsize}"
         known = self._known.get((kind, planes))
         if known is None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
 
-from hgpo.columns import IntArray
 from hgpo.report.analysis import BY_REWARDS, UNKNOWN, UpdateMetrics, analyse
-from hgpo.report.estimator_comparison import ReportEstimator, Training, level_estimator, report_estimators
-from hgpo.report.sampled import SampledSteps, sample_steps
+from hgpo.report.estimator_comparison import ReportEstimator, Training, report_estimators
+from hgpo.report.sampled import SampledTask, sample_tasks
 from hgpo.rollout.keyed_steps import KeyMatches, describe_matches, keyed_steps
 from hgpo.storage.discover import NoRolloutsError, StepFile, find_step_files
 from hgpo.storage.reading import count_rows, read_intact
@@ -31,9 +32,8 @@ class Report:
         training: settings of the training; None if unknown.
         gamma: discount of the returns.
         estimators: the compared estimators.
-        followed: the estimator whose levels the overview plots.
         updates: the metrics of every update that could be read, over all its steps.
-        samples: the sampled steps of the task and step views.
+        samples: the sampled tasks of the task and step views.
         notices: what was left out and why.
         steps, tasks: numbers of read steps and tasks over all updates.
         unit: what the numbers of the updates count, see `hgpo.storage.discover.StepFile`.
@@ -44,9 +44,8 @@ class Report:
     training: Training | None
     gamma: float
     estimators: tuple[ReportEstimator, ...]
-    followed: ReportEstimator
     updates: tuple[UpdateMetrics, ...]
-    samples: tuple[SampledSteps, ...]
+    samples: tuple[SampledTask, ...]
     notices: tuple[Notice, ...]
     steps: int
     tasks: int
@@ -74,15 +73,16 @@ class Report:
     @property
     def sampled_tasks(self) -> int:
         """Number of sampled tasks."""
-        return sum(len(part.task_ids) for part in self.samples)
+        return len(self.samples)
 
     def thinned(self, share: float) -> Report:
         """The report with about `share` (above 0, below 1) of the sampled tasks, spread evenly, at least one."""
-        share = max(share, 1.0 / self.sampled_tasks)
-        sampler = TaskSampler(share, np.random.default_rng(0))
-        thinner = [(part, sampler.take(part.columns["task"])) for part in self.samples]
-        kept = tuple(part.with_tasks(tasks) for part, tasks in thinner if tasks)
-        return replace(self, samples=kept)
+        sampler = TaskSampler(max(share, 1.0 / self.sampled_tasks))
+        kept: list[SampledTask] = []
+        for _, group in groupby(self.samples, attrgetter("update")):
+            tasks = list(group)
+            kept += [tasks[number] for number in sampler.take(len(tasks))]
+        return replace(self, samples=tuple(kept))
 
 
 def build_report(
@@ -125,9 +125,9 @@ def build_report(
     gamma = training.gamma if training else 0.95
     total = sum(count_rows(file.path) for file in files)
     share = min(1.0, max_steps / max(total, 1))
-    sampler = TaskSampler(share, np.random.default_rng(0), due=1.0 if share < 1.0 else 0.0)
+    sampler = TaskSampler(share, due=1.0 if share < 1.0 else 0.0)
     metrics: list[UpdateMetrics] = []
-    samples: list[SampledSteps] = []
+    samples: list[SampledTask] = []
     matches: list[KeyMatches] = []
     for file in files:
         steps, file_notices = read_intact(file, columns)
@@ -140,8 +140,8 @@ def build_report(
             matches.append(matched)
         analysed = analyse(steps, estimators, gamma)
         metrics.append(analysed.metrics)
-        if tasks := sampler.take(steps.batch.group):
-            samples.append(sample_steps(analysed, tasks))
+        if tasks := sampler.take(analysed.metrics.summary.tasks):
+            samples += sample_tasks(analysed, tasks)
     if not metrics and not known:
         reasons = "\n".join(f"  {notice}" for notice in found)
         raise ValueError(f"{path}: nothing can be reported\n{reasons}")
@@ -150,7 +150,6 @@ def build_report(
         training=training,
         gamma=gamma,
         estimators=estimators,
-        followed=level_estimator(estimators),
         updates=tuple(metrics),
         samples=tuple(samples),
         notices=tuple(found),
@@ -173,18 +172,15 @@ class TaskSampler:
     Example: with share 0.4, updates of four tasks each give 1, 2, 1, 2, 2 tasks.
     """
 
-    def __init__(self, share: float, rng: np.random.Generator, due: float = 0.0) -> None:
-        """Take `share` (0 to 1) of the tasks, drawn from `rng`, and `due` more (1: surely one of the first update)."""
-        if not 0.0 < share <= 1.0:
-            raise ValueError(f"share must be above 0 and at most 1, got {share!r}")
+    def __init__(self, share: float, due: float = 0.0) -> None:
+        """Take `share` (0 to 1) of the tasks, and `due` more (1: surely one of the first update)."""
         self._share = share
-        self._rng = rng
+        self._rng = np.random.default_rng(0)
         self._due = due
 
-    def take(self, group_N: IntArray) -> list[int]:
-        """Numbers of the tasks of one update to show, ascending. group_N: number of each step's task."""
-        tasks = np.unique(group_N)
-        self._due += self._share * len(tasks)
+    def take(self, tasks: int) -> list[int]:
+        """The tasks of one update to show, ascending numbers below `tasks`."""
+        self._due += self._share * tasks
         count = int(self._due + _ROUNDING)
         self._due -= count
         return [int(task) for task in np.sort(self._rng.permutation(tasks)[:count])]

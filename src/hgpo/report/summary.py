@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from rich import box
 from rich.console import Console
@@ -10,43 +11,39 @@ from rich.table import Table
 
 from hgpo.estimators.diagnostics import LEVEL_HEADINGS, SHARES
 from hgpo.report.analysis import UpdateMetrics
-from hgpo.report.charts import STATISTICS, level_names, level_rows
-from hgpo.report.estimator_comparison import ReportEstimator, paper_settings, whose_levels
+from hgpo.report.charts import level_names
+from hgpo.report.estimator_comparison import paper_settings, whose_levels
 from hgpo.report.report import Report
 from hgpo.utils.text import counted, visible
 
 _MOST_NOTICES = 10
-_COLUMNS = ("usable", "size_p50", "adjusted", "agreement", "weight", "prompts")
+_COLUMNS = (
+    "usable_share",
+    "size_p50",
+    "variance_explained_adjusted",
+    "sign_agreement",
+    "mean_weight",
+    "prompts_differ_steps",
+)
 
 
 def print_report(console: Console, report: Report) -> None:
     """Print the whole summary; control characters in texts of the input are replaced."""
-    first, last = (report.updates[0], report.updates[-1]) if report.updates else (None, None)
+    say = partial(console.print, markup=False, highlight=False)
     of = f" in {counted(len(report.updates), report.unit)}" if report.unit else ""
-    console.print(
-        f"{visible(report.source)}: {counted(report.steps, 'step')} of {counted(report.tasks, 'task')}{of}",
-        markup=False,
-        highlight=False,
-    )
-    print_notices(console, report)
-    if report.won_rule:
-        console.print(report.won_rule, markup=False, highlight=False)
-    for line in report.matching:
-        console.print(visible(line, 400), markup=False, highlight=False)
-    if first is None or last is None:
+    say(f"{visible(report.source)}: {counted(report.steps, 'step')} of {counted(report.tasks, 'task')}{of}")
+    for notice in report.notices[:_MOST_NOTICES]:
+        say(f"  ! {visible(str(notice), 400)}", soft_wrap=True)
+    if (rest := len(report.notices) - _MOST_NOTICES) > 0:
+        say(f"  ! and {rest} more; the report lists all")
+    for line in filter(None, (report.won_rule, *report.matching)):
+        say(visible(line, 400))
+    if not report.updates:
         return
-    console.print(_levels(report, first, last))
+    console.print(_levels(report, report.updates[0], report.updates[-1]))
     names = "; ".join(f"{level}, {name}" for level, name in level_names(report).items())
     for line in [f"levels: {names}", *_consistency(report), *_disagreements(report)]:
-        console.print(line, markup=False, highlight=False)
-
-
-def print_notices(console: Console, report: Report) -> None:
-    """Print the first notices about what could not be read, and the number of the others."""
-    for notice in report.notices[:_MOST_NOTICES]:
-        console.print(f"  ! {visible(str(notice), 400)}", markup=False, highlight=False, soft_wrap=True)
-    if (rest := len(report.notices) - _MOST_NOTICES) > 0:
-        console.print(f"  ! and {rest} more; the report lists all", highlight=False)
+        say(line)
 
 
 def _levels(report: Report, first: UpdateMetrics, last: UpdateMetrics) -> Table:
@@ -57,20 +54,17 @@ def _levels(report: Report, first: UpdateMetrics, last: UpdateMetrics) -> Table:
         table.title = f"{title} → {last.update}"
     table.add_column("\nlevel")
     for name in _COLUMNS:
-        first_line, _, last_line = LEVEL_HEADINGS[STATISTICS[name]].rpartition(" ")
+        first_line, _, last_line = LEVEL_HEADINGS[name].rpartition(" ")
         table.add_column(f"{first_line}\n{last_line}", justify="right", no_wrap=True)
-    at = {(row["update"], row["level"]): row for row in level_rows(report)}
-    for level in level_names(report):
-        ends = [at.get((update.update, level), {}) for update in (first, last)]
-        table.add_row(level, *(_change(name, [row.get(name) for row in ends]) for name in _COLUMNS))
+    ends = [{level.label: level for level in update.summary.terms} for update in (first, last)]
+    for label in level_names(report):
+        levels = [levels.get(label) for levels in ends]
+        table.add_row(label, *(_change(name, [getattr(level, name, None) for level in levels]) for name in _COLUMNS))
     return table
 
 
 def _change(name: str, values: Sequence[float | None]) -> str:
-    texts = [
-        "–" if value is None else f"{100 * value:.0f} %" if STATISTICS[name] in SHARES else f"{value:.3g}"
-        for value in values
-    ]
+    texts = ["–" if value is None else f"{100 * value:.0f} %" if name in SHARES else f"{value:.3g}" for value in values]
     return texts[0] if len(set(texts)) == 1 else " → ".join(texts)
 
 
@@ -95,15 +89,11 @@ def _disagreements(report: Report) -> list[str]:
     first = report.estimators[0]
     shares = []
     for other in report.estimators[1:]:
-        counts = [pair for update in report.updates if (pair := _pair(update, first, other)) is not None]
+        pair = f"{first.key} {other.key}"
+        counts = [update.disagreement[pair] for update in report.updates if pair in update.disagreement]
         if counts:
             shares.append(f"{other.label} {_share(sum(d for _, d in counts), sum(n for n, _ in counts))}")
     return [f"signs opposite to {first.label}: {', '.join(shares)}"] if shares else []
-
-
-def _pair(update: UpdateMetrics, first: ReportEstimator, other: ReportEstimator) -> tuple[int, int] | None:
-    keys = (f"{first.key} {other.key}", f"{other.key} {first.key}")
-    return next((update.disagreement[key] for key in keys if key in update.disagreement), None)
 
 
 def _share(part: float, whole: float) -> str:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hgpo.storage.schema import BATCH_COLUMNS, FORMATS, SUFFIXES, StorageError, suffix_of
-from hgpo.storage.tables import parsed_line, read_array
+from hgpo.storage.tables import parsed_rows
 
 _METRICS = ("metrics.jsonl", "metrics.superseded.jsonl")
 """Files of a run directory that have the suffix of rollouts and contain none."""
@@ -154,21 +154,6 @@ def _first_keys(file: Path) -> tuple[set[str], set[str]]:
             schema = pq.read_schema(file)
         except (pa.ArrowException, OSError):
             return set(), set()
-        return set(schema.names), {field.name for field in schema if _is_list(field.type)}
-    if suffix_of(file) == ".json":
-        first = next((row for row in read_array(file) if isinstance(row, dict)), {})
-    else:
-        with file.open("rb") as lines:
-            first = next((row for row in map(parsed_line, lines) if isinstance(row, dict)), {})
+        return set(schema.names), {field.name for field in schema if pa.types.is_nested(field.type)}
+    first = next((row for _, row in parsed_rows(file) if isinstance(row, dict)), {})
     return set(first), {key for key, value in first.items() if isinstance(value, list)}
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    """Whether a column's values are lists, in any of Arrow's forms."""
-    return bool(
-        pa.types.is_list(kind)
-        or pa.types.is_large_list(kind)
-        or pa.types.is_fixed_size_list(kind)
-        or pa.types.is_list_view(kind)
-        or pa.types.is_large_list_view(kind)
-    )

@@ -7,7 +7,7 @@ what it left out, so that a damaged file can be inspected. Both follow the same 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hgpo.columns import IntArray
+from hgpo.columns import ColumnError, IntArray
 from hgpo.steps import StepBatch
 from hgpo.storage import trajectory_files, verl_dumps
-from hgpo.storage.discover import StepFile, find_step_files
+from hgpo.storage.discover import StepFile
 from hgpo.storage.schema import (
     BATCH_COLUMNS,
     KEY_COLUMNS,
@@ -31,7 +31,7 @@ from hgpo.storage.schema import (
     suffix_of,
 )
 from hgpo.storage.step_batches import step_batch_from_table, undamaged_trajectories
-from hgpo.storage.tables import join_tables, read_json_lines, read_parquet
+from hgpo.storage.tables import read_json_lines, read_parquet
 
 _READ = {
     "hgpo": (*BATCH_COLUMNS, *OPTIONAL_BATCH_COLUMNS),
@@ -39,8 +39,6 @@ _READ = {
     "trajectories": (*trajectory_files.KEYS, *trajectory_files.STEP_KEYS),
 }
 _FILES = {"hgpo": "rollouts", "verl": "dumps of verl", "trajectories": "files of trajectories"}
-_TEXTS = ("response", "task_type", "fault")
-_INSPECTED = (*BATCH_COLUMNS, *OPTIONAL_BATCH_COLUMNS, *_TEXTS, "won", "terminated")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +81,10 @@ def read_batch(file: StepFile, columns: Mapping[str, str] | None = None) -> Stor
             names file, place and remedy.
     """
     table, numbers = _read(file, columns or {}, Problems(file.path, strict=True))
-    batch = step_batch_from_table(table, str(file.path), lambda row: place_of(file.path, numbers[row]))
+    try:
+        batch = step_batch_from_table(table, file.path)
+    except ColumnError as error:
+        raise StorageError(error.message_at(lambda row: place_of(file.path, numbers[row]))) from error
     return StoredBatch(file.update, file.path, batch, table)
 
 
@@ -91,8 +92,6 @@ def read_intact(
     file: StepFile, columns: Mapping[str, str] | None = None
 ) -> tuple[StoredBatch | None, tuple[Notice, ...]]:
     """The undamaged trajectories of one file and what was left out; equal to `read_batch` for an undamaged file.
-
-    Of the table, only the columns of a batch and the texts of a step are read.
 
     Returns:
         The steps, None if there are none, and one notice per kind of problem.
@@ -103,32 +102,13 @@ def read_intact(
     problems = Problems(file.path, strict=False)
     stored, notices = None, []
     try:
-        table, numbers = _read(file, columns or {}, problems, _INSPECTED)
+        table, numbers = _read(file, columns or {}, problems)
         if table.num_rows:
             batch, table = undamaged_trajectories(table, numbers, problems)
             stored = StoredBatch(file.update, file.path, batch, table) if batch is not None else None
     except StorageError as error:
         notices = [error.notice]
     return stored, (*problems.notices(), *notices)
-
-
-def read_rollouts(path: Path, format: str = "auto", columns: Mapping[str, str] | None = None) -> pa.Table:
-    """The rows of all files in `path` as one table, under this project's column names.
-
-    A row has null in a column that its file lacks.
-
-    Args:
-        path: A file, a folder of files or a run directory.
-        format: See `find_step_files`.
-        columns: See `read_batch`.
-
-    Raises:
-        ValueError: Unknown format or column.
-        StorageError: As `read_batch`, or the columns of two files have types that cannot be joined.
-    """
-    files = find_step_files(path, format, columns=columns or ())
-    tables = [_read(file, columns or {}, Problems(file.path, strict=True))[0] for file in files]
-    return join_tables(tables, [file.path for file in files])
 
 
 def count_rows(file: Path) -> int:
@@ -159,10 +139,8 @@ def parse_columns(assignments: Sequence[str]) -> dict[str, str]:
     return columns
 
 
-def _read(
-    file: StepFile, columns: Mapping[str, str], problems: Problems, wanted: Collection[str] | None = None
-) -> tuple[pa.Table, Sequence[int]]:
-    """The rows of one file and their numbers; in the format "hgpo" only the `wanted` columns, None for all."""
+def _read(file: StepFile, columns: Mapping[str, str], problems: Problems) -> tuple[pa.Table, Sequence[int]]:
+    """The rows of one file, with all of its columns, and their numbers."""
     _check_columns(columns, file.format)
     table: pa.Table
     numbers: Sequence[int]
@@ -171,13 +149,12 @@ def _read(
     elif file.format == "trajectories":
         table, numbers = trajectory_files.read_trajectories(file.path, columns, problems)
     else:
-        wanted = wanted and {*wanted, *columns.values()}
         if suffix_of(file.path) == ".parquet":
-            table = read_parquet(file.path, wanted)
+            table = read_parquet(file.path)
             numbers = range(table.num_rows)
         else:
             keys = {columns.get(name, name) for name in KEY_COLUMNS}
-            table, numbers = read_json_lines(file.path, problems, wanted, keys)
+            table, numbers = read_json_lines(file.path, problems, keys)
         _check_update(file, table.schema.metadata or {})
         table = _renamed(table, columns, file.path) if table.num_rows else table
     if not table.num_rows and not problems.rows_are_lost:
@@ -189,21 +166,13 @@ def _check_columns(columns: Mapping[str, str], format: str) -> None:
     """Reject unknown columns: a misspelled one would silently leave the real column unchanged."""
     for name in columns:
         if name not in _READ[format]:
-            remedy = _remedy(name) if format == "hgpo" else ""
+            others = " or ".join(other for other, known in _READ.items() if name in known)
+            remedy = f"; add --format {others} to read a file of that format" if others else ""
             raise ValueError(
                 f"no column {name} is read from {_FILES[format]}{remedy}; columns: {', '.join(_READ[format])}"
             )
     if "reward" in columns and "final_reward" in columns:
         raise ValueError("give either reward, of each step, or final_reward, of the whole trajectory, not both")
-
-
-def _remedy(name: str) -> str:
-    """How to read a column that only files of another format have."""
-    if name in verl_dumps.COLUMNS:
-        return "; it is one of verl's dumps: add --format verl (format='verl')"
-    if name in trajectory_files.KEYS:
-        return "; it is one of files with a trajectory a line: add --trajectories (format='trajectories')"
-    return ""
 
 
 def _check_update(file: StepFile, metadata: Mapping[bytes, bytes]) -> None:
@@ -221,7 +190,4 @@ def _renamed(table: pa.Table, columns: Mapping[str, str], file: Path) -> pa.Tabl
                 f"no column {key} to read {name} from; the file has {', '.join(table.column_names)}", file
             )
     taken = {name: table.column(key) for name, key in columns.items()}
-    table = table.drop_columns([name for name in columns if name in table.column_names])
-    for name, column in taken.items():
-        table = table.append_column(name, column)
-    return table
+    return pa.table({name: table.column(name) for name in table.column_names} | taken) if taken else table

@@ -23,7 +23,8 @@ from __future__ import annotations
 import re
 import reprlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,24 +52,11 @@ _IN_ALL_ROWS_OR_NONE = {
 }
 """Optional columns in which a missing value has no meaning, and what to write instead."""
 
-_ARRAY = re.compile(r"\s*(?:array\(|tensor\()?\[")
-_LEFT_OUT = re.compile(r"(?:[\d.\]'\"]|True|False|nan|inf),?\s+\.\.\.,?\s+(?:[-\d.\['\"]|True|False|nan|inf)")
-_WORDS = re.compile(r"'[^']*'|\"[^\"]*\"|(?P<word>[A-Za-z]{2,})")
-_WORDS_OF_ARRAYS = {
-    "array",
-    "tensor",
-    "dtype",
-    "torch",
-    "float",
-    "bfloat",
-    "int",
-    "uint",
-    "True",
-    "False",
-    "nan",
-    "inf",
-}
-"""Words in arrays that numpy or torch printed. `_LEFT_OUT` matches the mark that replaces an array's middle."""
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_ARRAY = re.compile(
+    r"\s*(?:array\(|tensor\()?\[(?:[\s\d.,+\-e\[\]()=_]|array|tensor|torch|dtype|b?float|u?int|True|False|nan|inf)*"
+)
+"""An array as numpy or torch print it, without the quoted texts in it."""
 _REPETITIVE = ("group", "trajectory", "observation", "action", "next_observation")  # prompts are nearly all different
 _UNFINISHED = "the end of its trajectory is in the part that cannot be read"
 
@@ -76,37 +64,31 @@ Faults = dict[int, tuple[str, str]]
 """Damaged rows, and the (kind, message) of the problem of each."""
 
 
-def step_batch_from_table(
-    table: pa.Table, source: str = "rollouts", place: Callable[[int], str] | None = None
-) -> StepBatch:
+def step_batch_from_table(table: pa.Table, file: Path | None = None) -> StepBatch:
     """The estimators' input from stored columns; `won`, as in this project's rollouts, is read as `success`.
 
     Args:
         table: One row per step. The module's docstring describes missing values.
-        source: Name of the table, for messages.
-        place: Where a row of the table was read from, such as "rollouts.jsonl line 3", for messages.
+        file: Where the table was read from, for messages.
 
     Raises:
-        StorageError: A column is missing, or has values in some rows only.
-        ValueError: As `StepBatch.from_columns`; with `place`, a `StorageError` that names the place.
+        StorageError: A column is missing.
+        ValueError: As `StepBatch.from_columns`; a `ColumnError` if a column has values in some rows only.
     """
-    stored = _stored_columns(table, source)
-    if not table.num_rows:
-        raise StorageError(f"{source}: no rows; one row per step is needed")
-    named = place or (lambda row: f"{source} row {row}")
+    return _batch_of(_identified(_column_values(table, _stored_columns(table, file))))
+
+
+def _column_values(table: pa.Table, stored: Mapping[str, str]) -> dict[str, Any]:
+    """The values of the columns that `_stored_columns` found."""
     values = {}
     for name, key in stored.items():
         column = table.column(key)
         if name in _IN_ALL_ROWS_OR_NONE and column.null_count:
-            first = int(np.argmax(column.is_null().to_numpy()))
-            raise StorageError(_missing_value(name, key, first).message_at(named))
+            remedy = f"{_IN_ALL_ROWS_OR_NONE[name]}, or leave the column out of all rows"
+            row = int(np.argmax(column.is_null().to_numpy()))
+            raise ColumnError(key, row, f"missing value, though other rows have one; {remedy}")
         values[name] = _values(column, name)
-    try:
-        return _batch_of(_identified(values))
-    except ColumnError as error:
-        if place is None:
-            raise
-        raise StorageError(error.message_at(place)) from error
+    return values
 
 
 def _batch_of(values: Mapping[str, Any]) -> StepBatch:
@@ -163,9 +145,8 @@ def _check_complete(values: Mapping[str, Any]) -> None:
 
 
 def _is_cut(text: str) -> bool:
-    if not (_ARRAY.match(text) and _LEFT_OUT.search(text)):
-        return False
-    return {match["word"] for match in _WORDS.finditer(text)} <= {None, *_WORDS_OF_ARRAYS}
+    bare = _QUOTED.sub("", text)
+    return "..." in bare and _ARRAY.fullmatch(bare) is not None
 
 
 def undamaged_trajectories(
@@ -181,7 +162,7 @@ def undamaged_trajectories(
     Raises:
         StorageError: A required column is missing, or the trajectories do not form a batch together.
     """
-    stored = _stored_columns(table, problems.file.name)
+    stored = _stored_columns(table, problems.file)
     faults = _unfinished(table) if problems.rows_are_lost else {}
     if problems.faulty:
         faults |= {row: problems.faulty[number] for row, number in enumerate(numbers) if number in problems.faulty}
@@ -196,7 +177,7 @@ def undamaged_trajectories(
         raise StorageError(f"the readable rows do not form a batch: {error}", problems.file) from error
 
 
-def _stored_columns(table: pa.Table, source: str) -> dict[str, str]:
+def _stored_columns(table: pa.Table, file: Path | None) -> dict[str, str]:
     """The columns of a batch that the table has, and the name of each in the table."""
     names = [name for name in (*BATCH_COLUMNS, *OPTIONAL_BATCH_COLUMNS) if name in table.column_names]
     stored = {name: name for name in names if name not in _IN_ALL_ROWS_OR_NONE or not _is_empty(table.column(name))}
@@ -207,9 +188,10 @@ def _stored_columns(table: pa.Table, source: str) -> dict[str, str]:
     missing = [name for name in BATCH_COLUMNS if name not in stored]
     if missing:
         raise StorageError(
-            f"{source}: no column {', '.join(missing)}. There are {', '.join(table.column_names) or 'no columns'}; "
+            f"no column {', '.join(missing)}. There are {', '.join(table.column_names) or 'no columns'}; "
             f"--column {missing[0]}=KEY reads it from another. Needed are {', '.join(BATCH_COLUMNS)}, optional "
-            f"{', '.join(OPTIONAL_BATCH_COLUMNS)}"
+            f"{', '.join(OPTIONAL_BATCH_COLUMNS)}",
+            file,
         )
     return stored
 
@@ -220,11 +202,6 @@ def _truths(column: pa.ChunkedArray) -> list[bool] | None:
         return [value is not None and truth(value) for value in column.to_pylist()]
     except (ValueError, TypeError):
         return None
-
-
-def _missing_value(name: str, key: str, row: int) -> ColumnError:
-    remedy = f"{_IN_ALL_ROWS_OR_NONE[name]}, or leave the column out of all rows"
-    return ColumnError(key, row, f"missing value, though other rows have one; {remedy}")
 
 
 def _is_empty(column: pa.ChunkedArray) -> bool:
@@ -288,31 +265,31 @@ def _unfinished(table: pa.Table) -> Faults:
 
 def _damaged(table: pa.Table, stored: Mapping[str, str], numbers: Sequence[int], problems: Problems) -> Faults:
     """The first wrong row of each trajectory that does not form a batch by itself."""
-    given = {name: table.column(key) for name, key in stored.items()}
-    lists = {name: _truths(column) if name == "truncated" else column.to_pylist() for name, column in given.items()}
-    values = _identified(lists)
+    ids = _ids(table)
+    for name in ("trajectory", "step"):
+        table = table.set_column(table.column_names.index(name), name, pa.array(ids[name]))
     rows_of: defaultdict[Any, list[int]] = defaultdict(list)
-    for row, trajectory in enumerate(map(_key, values["trajectory"])):
+    for row, trajectory in enumerate(map(_key, ids["trajectory"])):
         rows_of[trajectory].append(row)
     faults: Faults = {}
     for rows in rows_of.values():
-        columns = {name: [column[row] for row in rows] for name, column in values.items()}
         places = [place_of(problems.file.name, numbers[row]) for row in rows]
         try:
-            for name in _IN_ALL_ROWS_OR_NONE.keys() & columns.keys():
-                if None in columns[name]:
-                    raise _missing_value(name, stored[name], columns[name].index(None))
-            _batch_of(columns)
+            _batch_of(_column_values(table.take(pa.array(rows, pa.int64())), stored))
         except ColumnError as error:
             message = error.message_at(places.__getitem__).removeprefix(f"{places[error.row]}: ")
             faults[rows[error.row]] = (f"column {error.column!r}", message)
     return faults
 
 
+def _ids(table: pa.Table) -> dict[str, Any]:
+    """Group, trajectory and step of each row as `_identified` makes them."""
+    return _identified({name: table.column(name).to_pylist() for name in ("group", "trajectory", "step")})
+
+
 def _trajectories(table: pa.Table) -> list[Any]:
     """The id of each row's trajectory, unique in the table."""
-    values = {name: table.column(name).to_pylist() for name in ("group", "trajectory", "step")}
-    return list(map(_key, _identified(values)["trajectory"]))
+    return list(map(_key, _ids(table)["trajectory"]))
 
 
 def _key(value: Any) -> Any:

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import codecs
 import json
-import re
 import reprlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -37,20 +35,15 @@ from hgpo.storage.schema import (
 from hgpo.utils.files import naming, whole_file
 
 _NO_OBJECT = ("object", "not an object; a row is an object of columns")
-_ARRAY_BEGINS = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*(?:\{.*)?", re.DOTALL)
-_INT64 = range(-(2**63), 2**63)
+_ARRAY = ("array", "not an object but an array; if the whole file is an array, give it a name in .json")
 _VIEWED = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 """Types whose rows Arrow cannot select -> types with the same values."""
-_SAME_TYPE = "write values of one type per column: ids as text, numbers without quotes"
+_SAME_TYPE = "write values of one type per column: ids as text, numbers without quotes, text as UTF-8"
 _MISFITS = (pa.ArrowException, OverflowError, UnicodeEncodeError, RecursionError)
 
 
-def read_parquet(path: Path, wanted: Collection[str] | None = None) -> pa.Table:
+def read_parquet(path: Path) -> pa.Table:
     """The rows of a parquet file.
-
-    Args:
-        path: The file.
-        wanted: Columns to read, None for all.
 
     Raises:
         StorageError: The file is damaged, has text that is not UTF-8, or has another schema version.
@@ -60,19 +53,12 @@ def read_parquet(path: Path, wanted: Collection[str] | None = None) -> pa.Table:
             version = (file.schema_arrow.metadata or {}).get(VERSION_KEY, str(SCHEMA_VERSION).encode())
             if version != str(SCHEMA_VERSION).encode():
                 raise StorageError(other_version(version.decode("utf-8", "replace")), path)
-            table = file.read(_selected(file.schema_arrow.names, wanted))
+            table = file.read()
         table.validate(full=True)  # checks that texts are UTF-8
     except (pa.ArrowException, OSError) as error:
         raise StorageError(f"no row can be read; it is not a parquet file or is damaged ({error})", path) from error
     fields = [pa.field(field.name, _VIEWED.get(field.type, field.type)) for field in table.schema]
     return table.cast(pa.schema(fields, table.schema.metadata))
-
-
-def _selected(found: Sequence[str], wanted: Collection[str] | None) -> list[str]:
-    """The wanted columns; all if a required one is missing, since the error message then lists all columns."""
-    if wanted is None or not set(BATCH_COLUMNS) <= set(found):
-        return list(found)
-    return [name for name in found if name in wanted]
 
 
 def read_lines(path: Path, problems: Problems) -> tuple[list[dict[str, Any]], list[int]]:
@@ -82,40 +68,31 @@ def read_lines(path: Path, problems: Problems) -> tuple[list[dict[str, Any]], li
     `problems` records rows that cannot be read or have another schema version.
 
     Raises:
-        StorageError: A .json file is not an array, or a .jsonl file is one.
+        StorageError: A .json file is not an array.
     """
     rows: list[dict[str, Any]] = []
     numbers: list[int] = []
-    with path.open("rb") as lines:
-        parsed = enumerate(read_array(path)) if suffix_of(path) == ".json" else _parsed_lines(lines)
-        for number, row in parsed:
-            if row == []:  # the first line of a JSON array
-                raise StorageError("a JSON array, not one object per line; give the file a name in .json", path)
-            if isinstance(row, tuple):
-                problems.lost(number, row[1], kind=row[0])
-            elif (version := row.pop("schema_version", SCHEMA_VERSION)) != SCHEMA_VERSION:
-                problems.lost(number, other_version(version))
-            else:
-                rows.append(row)
-                numbers.append(number)
+    for number, row in parsed_rows(path):
+        if isinstance(row, tuple):
+            problems.lost(number, row[1], kind=row[0])
+        elif (version := row.pop("schema_version", SCHEMA_VERSION)) != SCHEMA_VERSION:
+            problems.lost(number, other_version(version))
+        else:
+            rows.append(row)
+            numbers.append(number)
     return rows, numbers
 
 
-def _parsed_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, Any]]:
-    """Number and `parsed_line` of each line; a first line that begins an array is `[]`."""
-    for number, line in enumerate(lines, start=1):
-        if number == 1 and _ARRAY_BEGINS.fullmatch(line):
-            yield number, []
-        if not line.isspace():
-            yield number, parsed_line(line)
-
-
-def read_array(path: Path) -> Iterator[dict[str, Any] | tuple[str, str]]:
-    """The objects of a .json file, or the (kind, message) of an element's problem.
+def parsed_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | tuple[str, str]]]:
+    """Number and object of each row, as in `read_lines`; instead of an object, the (kind, message) of its problem.
 
     Raises:
-        StorageError: The file is not JSON, or not an array.
+        StorageError: A .json file is not an array.
     """
+    if suffix_of(path) == ".jsonl":
+        with path.open("rb") as lines:
+            yield from ((number, _parsed(line)) for number, line in enumerate(lines, 1) if not line.isspace())
+        return
     try:
         elements = json.loads(path.read_bytes().decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
@@ -123,11 +100,10 @@ def read_array(path: Path) -> Iterator[dict[str, Any] | tuple[str, str]]:
     if not isinstance(elements, list):
         keys = f" with {', '.join(elements)}" if isinstance(elements, dict) else ""
         raise StorageError(f"expected an array of objects, got {type(elements).__name__}{keys}", path)
-    for element in elements:
-        yield element if isinstance(element, dict) else _NO_OBJECT
+    yield from enumerate(element if isinstance(element, dict) else _NO_OBJECT for element in elements)
 
 
-def parsed_line(line: bytes) -> dict[str, Any] | tuple[str, str]:
+def _parsed(line: bytes) -> dict[str, Any] | tuple[str, str]:
     """The object in a line, or the (kind, message) of its problem."""
     try:
         row = json.loads(line.decode())
@@ -137,46 +113,39 @@ def parsed_line(line: bytes) -> dict[str, Any] | tuple[str, str]:
         return "nested", "nested too deeply to be read; flatten it"
     except ValueError as error:
         if line.startswith(codecs.BOM_UTF8):
-            return parsed_line(line.removeprefix(codecs.BOM_UTF8))
+            return _parsed(line.removeprefix(codecs.BOM_UTF8))
+        if line.strip() == b"[":
+            return _ARRAY
         cut = "" if line.endswith(b"\n") else ", the file may have been cut off here"
         return f"JSON{cut}", f"not JSON ({error}){cut}; write it again or remove it"
-    return row if isinstance(row, dict) else _NO_OBJECT
+    return row if isinstance(row, dict) else _ARRAY if isinstance(row, list) else _NO_OBJECT
 
 
-def read_json_lines(
-    path: Path,
-    problems: Problems,
-    wanted: Collection[str] | None = None,
-    keys: Collection[str] = KEY_COLUMNS,
-) -> tuple[pa.Table, list[int]]:
+def read_json_lines(path: Path, problems: Problems, keys: Collection[str] = KEY_COLUMNS) -> tuple[pa.Table, list[int]]:
     """The rows of a JSONL or .json file and their numbers; columns in order of first appearance.
 
     Args:
         path: The file.
         problems: Records lines that cannot be read, and values whose type differs from the rest of their column.
-        wanted: Columns to read, None for all.
         keys: Columns that are compared: nested values become canonical JSON text.
 
     Raises:
-        StorageError: No row has a wanted column, or the values of one have no common type.
+        StorageError: No row has a column, or the values or the name of one cannot be stored.
     """
     rows, numbers = read_lines(path, problems)
-    found = list(dict.fromkeys(chain.from_iterable(rows)))
-    names = _selected(found, wanted)
+    names = dict.fromkeys(chain.from_iterable(rows))
     if rows and not names:
         raise StorageError(f"no row has a column of steps; needed are {', '.join(BATCH_COLUMNS)}", path)
-    complete = set(map(len, rows)) == {len(found)}  # true for nearly all files, and faster
     columns = {}
     for name in names:
-        if not _fits(name):
-            number = next(number for number, row in zip(numbers, rows, strict=True) if name in row)
-            message = f"the name of column {name!r} has half of a surrogate pair, which UTF-8 cannot hold; rename it"
-            raise StorageError(message, path, number)
-        values = list(map(itemgetter(name), rows)) if complete else [row.get(name) for row in rows]
-        if name in keys and any(isinstance(value, (dict, list)) for value in values):
+        values = [row.get(name) for row in rows]
+        if name in keys:
             values = [canonical_json(value) if isinstance(value, (dict, list)) else value for value in values]
         columns[name] = _column(name, values, numbers, problems)
-    return pa.table(columns), numbers
+    try:
+        return pa.table(columns), numbers
+    except UnicodeEncodeError as error:
+        raise StorageError(f"the name of a column has half of a surrogate pair ({error}); rename it", path) from error
 
 
 def _column(name: str, values: list[Any], numbers: list[int], problems: Problems) -> pa.Array:
@@ -184,8 +153,8 @@ def _column(name: str, values: list[Any], numbers: list[int], problems: Problems
     try:
         return pa.array(values)
     except _MISFITS:
-        for row, kind, message in _misfits(values):
-            problems.fault(numbers[row], f"column {name!r} is {message}", kind=f"column {name!r} {kind}")
+        for row, message in _misfits(values):
+            problems.fault(numbers[row], f"column {name!r} is {message}", kind=f"column {name!r}")
             values[row] = None
     try:
         return pa.array(values)
@@ -193,23 +162,17 @@ def _column(name: str, values: list[Any], numbers: list[int], problems: Problems
         raise StorageError(f"column {name!r}: {error}; {_SAME_TYPE}", problems.file) from error
 
 
-def _misfits(values: list[Any]) -> Iterator[tuple[int, str, str]]:
-    """(row, kind of problem, message) of each value that does not fit the most frequent type of the column."""
+def _misfits(values: list[Any]) -> Iterator[tuple[int, str]]:
+    """Row and message of each value that does not fit the most frequent type of the column."""
     [(kind, _)] = Counter(_kind(value) for value in values if value is not None).most_common(1)
     usual = next((value for value in values if _kind(value) == kind and _fits(value)), None)
     for row, value in enumerate(values):
         try:
             pa.array([value, usual])
             pa.array([usual, value])  # Arrow accepts a boolean after a number, but not before
-        except UnicodeEncodeError:
-            problem = "text with half of a surrogate pair, which UTF-8 cannot hold; replace it when writing: "
-            yield row, "half", f"{reprlib.repr(value)}, {problem}text.encode('utf-8', 'replace').decode()"
         except _MISFITS as error:
-            if isinstance(value, int) and value not in _INT64:
-                yield row, "large", f"{reprlib.repr(value)}, which 64 bits cannot hold; write such ids as text"
-            else:
-                reason = f"which does not go with {reprlib.repr(usual)} in other rows ({error})"
-                yield row, "kind", f"{reprlib.repr(value)}, {reason}; {_SAME_TYPE}"
+            beside = "" if usual is None else f", which does not go with {reprlib.repr(usual)} in other rows"
+            yield row, f"{reprlib.repr(value)}{beside} ({error}); {_SAME_TYPE}"
 
 
 def _kind(value: Any) -> type:

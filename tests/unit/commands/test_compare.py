@@ -40,22 +40,8 @@ def test_runs_and_models_stand_in_one_table(folder: Path, capsys: pytest.Capture
     lines = [line.split() for line in shown.out.splitlines()]
     assert ["hgpo-1", "after", "–", "–", "1", "80.0", "(49.0–94.3)", "0.800", "8.0", "10", "–"] in lines
     assert ["gpt.json", "–", "gpt", "react", "1", "50.0", "(23.7–76.3)", "0.500", "8.0", "10", "1"] in lines
-    assert [
-        "hgpo-2",
-        "+20.0",
-        "(-11.2",
-        "to",
-        "+51.0)",
-        "10",
-        "tasks",
-        "≥",
-        "49.9;",
-        "5",
-        "with",
-        "793",
-        "not",
-        "significant",
-    ] in lines
+    difference = "hgpo-2 +20.0 (-11.2 to +51.0) 10 tasks ≥ 49.9; 5 with 793 not significant"
+    assert difference in " ".join(shown.out.split())
     assert shown.err == ""
 
 
@@ -136,13 +122,10 @@ def test_without_matplotlib_it_is_said_what_to_install(
     [
         (["nowhere"], "nowhere: no such run directory or file of an evaluation"),
         (["hgpo-1:update-7"], "has no evaluation 'update-7'; RUN:NAME selects one of: after, before"),
-        (["hgpo-1", "--evaluation", "x"], "has no evaluation 'x'"),
         (["hgpo-1", "hgpo-2", "--reference", "x"], "--reference x: no such row; choose one of: hgpo-1, hgpo-2"),
-        (["hgpo-1", "hgpo-1"], "'hgpo-1' has the same evaluation twice"),
         (["hgpo-1", "--by", "nothing.here"], "--by nothing.here: no such setting"),
         (["hgpo-1", "--layout", "paper", "--format", "csv"], "--layout paper is for text, Markdown and LaTeX"),
         (["hgpo-1/metrics.jsonl"], "is not JSON"),
-        (["cut.json"], "cut.json is not JSON"),
         (["hgpo-1", "-o", "hgpo-2"], "hgpo-2 is a folder"),
         (["hgpo-1", "--figure", "figure.jpg"], "must end in .pdf, .png, .svg"),
         (["."], "is not a run directory"),
@@ -151,7 +134,6 @@ def test_without_matplotlib_it_is_said_what_to_install(
 def test_a_mistake_is_one_line(
     folder: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path("cut.json").write_text(Path("gpt.json").read_text()[:-20])
     assert main(["compare", *words]) == 2
     shown = capsys.readouterr()
     assert shown.err.startswith("hgpo compare: ")

@@ -13,7 +13,7 @@ import pytest
 from corridor_runs import quiet, recipe
 from hgpo.assemble import train
 from hgpo.cli.main import main
-from hgpo.storage.reading import read_rollouts
+from stored_rollouts import read_rollouts
 
 MODULE = """
 import dataclasses

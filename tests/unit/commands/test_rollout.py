@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hgpo.cli.main import main
-from hgpo.storage.reading import read_rollouts
+from stored_rollouts import read_rollouts
 
 
 def test_the_first_games_are_played_so_many_times(trained_run: Path, tmp_path: Path) -> None:

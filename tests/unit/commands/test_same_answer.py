@@ -56,9 +56,29 @@ def run_without_rollouts(path: Path) -> None:
     shutil.copytree(RUN, path, ignore=shutil.ignore_patterns("rollouts"))
 
 
+def run_before_its_first_update(path: Path) -> None:
+    path.mkdir()
+    shutil.copy(RUN / "config.toml", path)
+
+
+def run_whose_rollouts_were_deleted(path: Path) -> None:
+    run_without_rollouts(path)
+    (path / "rollouts").mkdir()
+
+
 def run_with_advantages_in_it(path: Path) -> None:
     run_without_rollouts(path)
     parquet(path / "advantages.parquet", 1)
+
+
+def metrics_alone(path: Path) -> None:
+    write_rows(path / "metrics.jsonl", [{"update": 1, "success": 0.5}])
+    write_rows(path / "metrics.superseded.jsonl", [{"update": 2, "success": 0.5}])
+
+
+def metrics_file(path: Path) -> Path:
+    metrics_alone(path)
+    return path / "metrics.jsonl"
 
 
 def folder_of_jsonl(path: Path) -> None:
@@ -83,6 +103,10 @@ def dumps_beside_rollouts(path: Path) -> None:
     dump(path / "2.jsonl", 2)
 
 
+def one_file(path: Path) -> Path:
+    return write_rows(path / "rollouts.JSONL", house(1))
+
+
 def updates_with_equal_ids(path: Path) -> None:
     """Ids are unique within an update only, and files without numbers are counted."""
     for name in ("first", "second"):
@@ -93,13 +117,29 @@ def trajectories(path: Path) -> Path:
     return write_rows(path / "conversations.jsonl", lines_of_trajectories(1))
 
 
+def trajectories_in_parquet(path: Path) -> Path:
+    path.mkdir()
+    pq.write_table(pa.Table.from_pylist(lines_of_trajectories(1)), path / "conversations.parquet")
+    return path / "conversations.parquet"
+
+
 def validation_dumps(path: Path) -> None:
     for update in (5, 10):
         dump(path / f"{update}.jsonl", update, gts=None, reward=1.0, acc=True)
 
 
+def empty_folder(path: Path) -> None:
+    path.mkdir()
+
+
 def nothing(path: Path) -> None:
     """There is not even a folder."""
+
+
+def other_file(path: Path) -> Path:
+    path.mkdir()
+    (path / "steps.csv").write_text("group,trajectory\n")
+    return path / "steps.csv"
 
 
 def empty_file(path: Path) -> None:
@@ -111,10 +151,25 @@ def damaged_first_line(path: Path) -> None:
     (path / "1.jsonl").write_text("half a line\n" + (path / "1.jsonl").read_text())
 
 
+def damaged_first_line_of_a_dump(path: Path) -> None:
+    dump(path / "1.jsonl", 1)
+    (path / "1.jsonl").write_text("half a line\n" + (path / "1.jsonl").read_text())
+
+
+def nothing_but_a_damaged_line(path: Path) -> Path:
+    path.mkdir()
+    (path / "1.jsonl").write_text('{"group": ')
+    return path / "1.jsonl"
+
+
+def other_version(path: Path) -> None:
+    write_rows(path / "1.jsonl", [{**row, "schema_version": 7} for row in house(1)])
+
+
 def other_version_of_parquet(path: Path) -> None:
     path.mkdir()
     table = pa.Table.from_pylist(house(1)).replace_schema_metadata({"hgpo_schema_version": "7"})
-    pq.write_table(table, path / "1.parquet")
+    pa.parquet.write_table(table, path / "1.parquet")
 
 
 def cut_parquet(path: Path) -> None:
@@ -155,16 +210,27 @@ READABLE: dict[Kind, tuple[int, str]] = {
     mixed_folder: (2 * STEPS, "hgpo"),
     folder_of_dumps: (2 * STEPS, "verl"),
     dumps_beside_rollouts: (2 * STEPS, "auto"),
+    one_file: (STEPS, "hgpo"),
     updates_with_equal_ids: (2 * STEPS, "hgpo"),
     trajectories: (STEPS, "trajectories"),
+    trajectories_in_parquet: (STEPS, "trajectories"),
     validation_dumps: (2 * STEPS, "verl"),
 }
 REFUSED: dict[Kind, str] = {
     run_without_rollouts: "contains no rollouts (*.parquet, *.jsonl); a run stores some after its first update",
+    run_before_its_first_update: "a run stores some after its first update",
+    run_whose_rollouts_were_deleted: "a run stores some after its first update",
     run_with_advantages_in_it: "a run stores some after its first update",
+    metrics_alone: "a run stores some after its first update",
+    metrics_file: "a run stores some after its first update",
+    empty_folder: "contains no rollouts",
     nothing: "no such file or folder",
+    other_file: "the name of a rollout file ends in .parquet or .jsonl",
     empty_file: "1.jsonl: no rows",
     damaged_first_line: "1.jsonl line 1: not JSON",
+    damaged_first_line_of_a_dump: "1.jsonl line 1: not JSON",
+    nothing_but_a_damaged_line: "1.jsonl line 1: not JSON",
+    other_version: "1.jsonl line 1: schema version 7; this release reads 1",
     other_version_of_parquet: "1.parquet: schema version 7; this release reads 1",
     cut_parquet: "1.parquet: no row can be read",
     missing_column: "1.jsonl: no column observation",
@@ -199,8 +265,10 @@ def made(kind: Kind, tmp_path: Path) -> Path:
     return kind(tmp_path / "input") or tmp_path / "input"
 
 
-def batches_of(module: Any, name: str, monkeypatch: pytest.MonkeyPatch, call: Callable[[], Any]) -> list[StepBatch]:
-    """The batches that `call` passes to the function `name` of a module."""
+def batches_of(
+    module: Any, name: str, monkeypatch: pytest.MonkeyPatch, call: Callable[[], tuple[int, str]]
+) -> tuple[list[StepBatch], tuple[int, str]]:
+    """The batches that `call` passes to the function `name` of a module, and what it returns."""
     taken: list[StepBatch] = []
     function = getattr(module, name)
 
@@ -210,30 +278,32 @@ def batches_of(module: Any, name: str, monkeypatch: pytest.MonkeyPatch, call: Ca
 
     with monkeypatch.context() as patched:
         patched.setattr(module, name, record)
-        call()
-    return taken
+        return taken, call()
 
 
+@pytest.mark.parametrize("named", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", READABLE)
 def test_both_read_equal_batches(
-    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kind: Kind, named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One per file, the updates in order; the steps are as many if the format is named."""
+    """One per file, the updates in order, whether the format is named or detected."""
     path, (steps, format) = made(kind, tmp_path), READABLE[kind]
-    computed = batches_of(hgpo.estimators, "compute_advantages", monkeypatch, lambda: told_by_advantages(path, capsys))
-    analysed = batches_of(hgpo.report.report, "analyse", monkeypatch, lambda: told_by_inspect(path))
-    assert len(computed) == len(analysed) > 0
-    assert sum(map(len, computed)) == steps
+    words = ("--format", format) if named else ()
+    computed, told = batches_of(
+        hgpo.estimators, "compute_advantages", monkeypatch, lambda: told_by_advantages(path, capsys, *words)
+    )
+    analysed, (shown, notices) = batches_of(
+        hgpo.report.report, "analyse", monkeypatch, lambda: told_by_inspect(path, *words)
+    )
+    assert told == (steps, "")
+    assert shown == steps
+    assert notices.endswith("lacks the steps of update 3" if kind is run_with_rollouts else "")  # released so
+    assert bool(notices) == (kind is run_with_rollouts)
     for one, other in zip(computed, analysed, strict=True):
         assert one.labels == other.labels
         for field in dataclasses.fields(StepBatch):
             column = getattr(one, field.name)
             assert field.name == "labels" or np.array_equal(column, getattr(other, field.name)), field.name
-    assert told_by_advantages(path, capsys, "--format", format) == (steps, "")
-    told, notices = told_by_inspect(path, "--format", format)
-    assert told == steps
-    assert notices.endswith("lacks the steps of update 3" if kind is run_with_rollouts else "")  # released so
-    assert bool(notices) == (kind is run_with_rollouts)
 
 
 @pytest.mark.parametrize("kind", REFUSED)
@@ -247,9 +317,7 @@ def test_both_say_the_same_of_what_one_refuses(kind: Kind, tmp_path: Path, capsy
     assert named in told or explanation in told
 
 
-@pytest.mark.parametrize(
-    ("kind", "format"), [(folder_of_jsonl, "verl"), (run_with_rollouts, "verl"), (folder_of_dumps, "hgpo")]
-)
+@pytest.mark.parametrize(("kind", "format"), [(folder_of_jsonl, "verl"), (folder_of_dumps, "hgpo")])
 def test_both_refuse_a_format_that_it_is_not(
     kind: Kind, format: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

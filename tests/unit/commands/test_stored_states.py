@@ -10,7 +10,7 @@ import pytest
 
 from hgpo.cli.main import main
 from hgpo.report.report import build_report
-from hgpo.storage.reading import read_rollouts
+from stored_rollouts import read_rollouts
 
 
 @pytest.fixture

@@ -44,16 +44,15 @@ def compared(level: LevelColumns, trajectory: Any, step: int) -> list[int]:
 
 
 def test_the_members_of_a_step_are_those_it_was_compared_with(report: Any) -> None:
-    for sample, update in zip(report.samples, report.updates, strict=True):
-        for part in (sample, sample.with_tasks([1])):
-            for level, summary in zip(part.levels["trained"], update.summary.levels, strict=True):
-                assert "similar state (by text, at least 0.6)" in level.name
-                assert summary.similar_share > 0
-                returns, trajectory = part.columns["return"], part.columns["trajectory"]
-                members = [compared(level, trajectory, step) for step in range(len(part))]
-                means = [float(np.mean(returns[rows])) for rows in members]
-                np.testing.assert_allclose(level.columns["mean"], means, atol=1e-12)
-                assert set(level.matches["source"].tolist()) <= set(level.columns["group"].tolist())
+    assert all(level.similar_share > 0 for update in report.updates for level in update.summary.levels)
+    for task in report.samples:
+        for level in task.levels["trained"]:
+            assert "similar state (by text, at least 0.6)" in level.name
+            returns, trajectory = task.columns["return"], task.columns["trajectory"]
+            members = [compared(level, trajectory, step) for step in range(len(task))]
+            means = [float(np.mean(returns[rows])) for rows in members]
+            np.testing.assert_allclose(level.columns["mean"], means, atol=1e-12)
+            assert set(level.matches["source"].tolist()) <= set(level.columns["group"].tolist())
 
 
 def test_the_page_has_the_pairs_of_all_updates(report: Any) -> None:

@@ -8,8 +8,8 @@ from hgpo.estimators import compute_advantages
 from hgpo.rollout.records import to_step_batch
 from hgpo.runs.folder import RunDirectory
 from hgpo.runs.metrics import RolloutStore
-from hgpo.storage.reading import read_rollouts
 from step_records import step_record
+from stored_rollouts import read_rollouts
 
 STEPS = [
     step_record(

@@ -25,11 +25,11 @@ def test_a_column_that_nobody_reads_is_refused():
     known = "group, trajectory, step, observation, reward, action, prompt, penalty, value, bootstrap"
     with pytest.raises(ValueError, match=f"no column pentaly is read from rollouts; columns: {known}"):
         _check_columns({"pentaly": "cost"}, "hgpo")
-    for name in ("final_reward", "response", "update", "valid", "score"):
+    for name in ("final_reward", "response", "valid", "score"):
         with pytest.raises(ValueError, match=rf"no column {name} is read .* add --format verl"):
             _check_columns({name: "cost"}, "hgpo")
         _check_columns({name: "cost"}, "verl")
-    with pytest.raises(ValueError, match="no column anchor is read from dumps of verl; columns: update, group"):
+    with pytest.raises(ValueError, match="no column anchor is read from dumps of verl; columns: group, trajectory"):
         _check_columns({"anchor": "x"}, "verl")
 
 

@@ -66,18 +66,11 @@ OTHER_ACTION = {
 }
 
 
-@pytest.mark.parametrize("other", SAME_ACTION.values(), ids=SAME_ACTION)
-def test_equal_calls_are_equal_actions(tmp_path: Path, other: dict[str, Any]) -> None:
-    [[one], [same]] = steps_of(tmp_path, [user("hello"), ONE], [user("hello"), other])
-    assert one["action"] == same["action"]
-    assert json.loads(one["action"]) == [{"name": "book", "arguments": {"seat": 1, "day": "may"}}]
-
-
-@pytest.mark.parametrize("other", OTHER_ACTION.values(), ids=OTHER_ACTION)
-def test_other_calls_are_other_actions(tmp_path: Path, other: dict[str, Any]) -> None:
-    """As always."""
+@pytest.mark.parametrize("other", [*SAME_ACTION.values(), *OTHER_ACTION.values()], ids=[*SAME_ACTION, *OTHER_ACTION])
+def test_equal_calls_are_equal_actions_and_others_are_not(tmp_path: Path, other: dict[str, Any]) -> None:
     [[one], [another]] = steps_of(tmp_path, [user("hello"), ONE], [user("hello"), other])
-    assert one["action"] != another["action"]
+    assert json.loads(one["action"]) == [{"name": "book", "arguments": {"seat": 1, "day": "may"}}]
+    assert (one["action"] == another["action"]) == (other in SAME_ACTION.values())
 
 
 def picture(data: str, **more: Any) -> list[Any]:
@@ -102,19 +95,17 @@ OTHER_OBSERVATION = {
 }
 
 
-@pytest.mark.parametrize("pair", SAME_OBSERVATION.values(), ids=SAME_OBSERVATION)
-def test_equal_contents_are_equal_observations(tmp_path: Path, pair: tuple[Any, Any]) -> None:
-    [[one], [same]] = steps_of(tmp_path, *([user(content), agent("go")] for content in pair))
-    assert one["observation"] == same["observation"]
-    assert len(one["observation"]) < 300
-    assert (one["level_0_size"], same["level_0_size"]) == (2, 2)
-
-
-@pytest.mark.parametrize("pair", OTHER_OBSERVATION.values(), ids=OTHER_OBSERVATION)
-def test_other_contents_are_other_observations(tmp_path: Path, pair: tuple[Any, Any]) -> None:
-    """As always."""
+@pytest.mark.parametrize(
+    "pair",
+    [*SAME_OBSERVATION.values(), *OTHER_OBSERVATION.values()],
+    ids=[*SAME_OBSERVATION, *OTHER_OBSERVATION],
+)
+def test_equal_contents_are_equal_observations_and_others_are_not(tmp_path: Path, pair: tuple[Any, Any]) -> None:
     [[one], [other]] = steps_of(tmp_path, *([user(content), agent("go")] for content in pair))
-    assert one["observation"] != other["observation"]
+    is_same = pair in SAME_OBSERVATION.values()
+    assert (one["observation"] == other["observation"]) == is_same
+    assert len(one["observation"]) < 300
+    assert one["level_0_size"] == (2 if is_same else 1)
 
 
 HELLO, THOUGHT = agent("Hello! How can I help?"), agent("I look it up.")
@@ -203,7 +194,7 @@ def test_a_conversation_as_json_text(tmp_path: Path) -> None:
 
 
 REJECTED = {
-    "an array in .jsonl": ("a.jsonl", "[\n" + json.dumps({"group": 0}) + "\n]", "give the file a name in .json"),
+    "an array in .jsonl": ("a.jsonl", "[\n" + json.dumps({"group": 0}) + "\n]", "give it a name in .json"),
     "an object in .json": ("a.json", '{"data": []}', "expected an array of objects, got dict with data"),
     "a number in an array": ("a.json", '[{"group": 0, "reward": 1, "messages": []}, 7]', "row 1: not an object"),
     "no JSON": ("a.json", "[{", "not JSON"),

@@ -96,13 +96,6 @@ def test_a_dump_is_told_by_the_keys_of_its_first_readable_row(tmp_path, lines, f
         assert [found.format for found in find_step_files(path, "verl")] == ["verl"]
 
 
-def test_every_file_has_its_own_format(tmp_path, rows, write):
-    write(tmp_path / "1.jsonl", [DUMP])
-    write(tmp_path / "2.jsonl", rows)
-    (tmp_path / "3.parquet").touch()
-    assert [file.format for file in find_step_files(tmp_path)] == ["verl", "hgpo", "hgpo"]
-
-
 def test_updates_that_are_not_there_are_refused_with_those_that_are(tmp_path, rows, write):
     for name in ("10.jsonl", "9.jsonl", "00002.jsonl"):
         write(tmp_path / "rollouts" / name, rows)

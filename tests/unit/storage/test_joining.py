@@ -3,8 +3,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from hgpo.storage.reading import join_tables
 from hgpo.storage.schema import StorageError
+from hgpo.storage.tables import join_tables
 
 
 def joined(*columns, name="c"):

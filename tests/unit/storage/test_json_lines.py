@@ -33,12 +33,6 @@ def test_the_columns_are_those_of_all_rows(file):
     assert table["step"].to_pylist() == [0, 0, None]
 
 
-def test_the_columns_that_are_wanted(file):
-    path = file(ROW | {"note": "\ud800"}, {"step": 1, "note": 7})
-    table, _ = read_json_lines(path, Problems(path, strict=True), {"step", "group", "prompt"})
-    assert table.to_pydict() == {"group": ["g", None], "step": [0, 1]}
-
-
 def test_blank_lines_are_no_rows(file):
     path = file("", ROW, "  \t", "", ROW, "")
     table, numbers = read_json_lines(path, Problems(path, strict=True))
@@ -57,13 +51,13 @@ def test_a_byte_order_mark_is_no_damage(file):
         (b'{"group": "caf\xe9"}', r"x\.jsonl line 3: not UTF-8 .*write it as UTF-8"),
         ('{"group": ', r"x\.jsonl line 3: not JSON .*write it again or remove it"),
         ("7", r"x\.jsonl line 3: not an object"),
-        ({"observation": "\ud800"}, r"x\.jsonl line 3: column 'observation' is '.ud800', .*surrogate.*replace it"),
+        ({"observation": "\ud800"}, r"x\.jsonl line 3: column 'observation' is '.ud800', .*surrogate.*text as UTF-8"),
         ({"note": ["fine", "\udfff"]}, r"x\.jsonl line 3: column 'note' is .*surrogate"),
         ({"note": {"deep": ["\udfff"]}}, r"x\.jsonl line 3: column 'note' is .*surrogate"),
-        ({"\ud800": 1}, r"x\.jsonl line 3: the name of column '.ud800' has half of a surrogate pair"),
-        ({"step": 2**70}, r"x\.jsonl line 3: column 'step' is 1180591620717411303424, which 64 bits .*as text"),
-        ({"step": -(2**63) - 1}, r"x\.jsonl line 3: column 'step' is -9223372036854775809, which 64 bits"),
-        ({"reward": 2**70}, r"x\.jsonl line 3: column 'reward' is 1180591620717411303424, which 64 bits"),
+        ({"\ud800": 1}, r"x\.jsonl: the name of a column has half of a surrogate pair .*ud800"),
+        ({"step": 2**70}, r"x\.jsonl line 3: column 'step' is 1180591620717411303424, which does not go .*as text"),
+        ({"step": -(2**63) - 1}, r"x\.jsonl line 3: column 'step' is -9223372036854775809, which does not go"),
+        ({"reward": 2**70}, r"x\.jsonl line 3: column 'reward' is 1180591620717411303424, which does not go"),
         ({"group": 1}, r"x\.jsonl line 3: column 'group' is 1, which does not go with 'g' in other rows .*ids as text"),
         ({"reward": "1"}, r"x\.jsonl line 3: column 'reward' is '1', .* 0\.0 in other rows .*numbers without quotes"),
         ({"trajectory": {"x": 1}}, r"x\.jsonl line 3: column 'trajectory' is \{'x': 1\}, which does not go"),
@@ -124,7 +118,7 @@ def test_what_is_no_row_is_left_out(file):
     assert numbers == [1, 6]
     assert [notice.split(";")[0].split(" (")[0] for notice in notices] == [
         "x.jsonl line 2: not UTF-8",
-        "x.jsonl line 3: not an object",
+        "x.jsonl line 3: not an object but an array",
         "x.jsonl line 5: nested too deeply to be read",
     ]
 

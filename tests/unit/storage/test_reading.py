@@ -13,11 +13,12 @@ from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.records import to_step_batch, write_rollouts
 from hgpo.rollout.runner import collect
 from hgpo.storage.discover import find_step_files
-from hgpo.storage.reading import count_rows, read_batch, read_intact, read_rollouts
-from hgpo.storage.schema import SCHEMA_VERSION, VERSION_KEY, StorageError
+from hgpo.storage.reading import count_rows, read_batch, read_intact
+from hgpo.storage.schema import StorageError
 from hgpo.storage.step_batches import step_batch_from_table
 from hgpo.storage.tables import write_table
 from scripted_policy import ScriptedPolicy
+from stored_rollouts import read_rollouts
 
 
 @pytest.fixture(scope="module")
@@ -43,51 +44,10 @@ def test_advantages_from_a_file_equal_those_from_memory(tmp_path, steps, suffix)
         assert np.any(stored.values != 0)
 
 
-def test_a_folder_and_a_run_directory_stand_for_their_files(tmp_path, steps):
-    write_rollouts(tmp_path / "rollouts" / "1.parquet", steps[:1])
-    write_rollouts(tmp_path / "rollouts" / "2.parquet", steps[1:])
-    for path in (tmp_path, tmp_path / "rollouts"):
-        assert read_rollouts(path).num_rows == len(steps)
-
-
 def test_text_that_utf8_cannot_hold_is_stored_all_the_same(tmp_path, steps):
     odd = dataclasses.replace(steps[0], response="a\ud800b\x00")
     write_rollouts(tmp_path / "odd.parquet", [odd])
     assert read_rollouts(tmp_path / "odd.parquet").column("response").to_pylist() == ["a?b\x00"]
-
-
-def test_what_cannot_be_read_names_the_file(tmp_path, steps):
-    path = tmp_path / "rollouts.parquet"
-    write_rollouts(path, steps)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(StorageError, match=r"rollouts\.parquet: no row can be read; it is not a parquet file"):
-        read_rollouts(path)
-    with pytest.raises(StorageError, match="no such file or folder"):
-        read_rollouts(tmp_path / "none.parquet")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(StorageError, match="contains no rollouts"):
-        read_rollouts(tmp_path / "empty")
-
-
-def test_another_schema_version_is_refused(tmp_path):
-    other = SCHEMA_VERSION + 1
-    table = pa.table({"group": ["a"]}).replace_schema_metadata({VERSION_KEY: str(other).encode()})
-    pq.write_table(table, tmp_path / "new.parquet")
-    with pytest.raises(StorageError, match=f"schema version {other}; this release reads {SCHEMA_VERSION}"):
-        read_rollouts(tmp_path / "new.parquet")
-    (tmp_path / "new.jsonl").write_text(json.dumps({"schema_version": other}))
-    with pytest.raises(StorageError, match=f"line 1: schema version {other}"):
-        read_rollouts(tmp_path / "new.jsonl")
-
-
-def test_damaged_jsonl_names_the_line(tmp_path):
-    (tmp_path / "x.jsonl").write_text('{"group": 1}\n{"group": ')
-    with pytest.raises(StorageError, match=r"x\.jsonl line 2: not JSON"):
-        read_rollouts(tmp_path / "x.jsonl")
-    (tmp_path / "y.jsonl").write_text("7\n")
-    with pytest.raises(StorageError, match=r"y\.jsonl line 1: not an object"):
-        read_rollouts(tmp_path / "y.jsonl")
 
 
 def test_foreign_columns_of_any_hashable_type_do(tmp_path):
@@ -132,21 +92,6 @@ def test_the_files_of_a_folder_need_not_be_of_one_type(tmp_path):
     assert batch.observation.tolist() == [0] * 5
 
 
-def test_ids_as_numbers_in_one_file_and_as_text_in_another_are_not_joined(tmp_path):
-    write_rows(tmp_path / "1.jsonl", row(1, 1))
-    write_rows(tmp_path / "2.jsonl", row("1", 0))
-    message = "the files cannot be joined .*trajectory.*int64 vs string"
-    with pytest.raises(StorageError, match=message):
-        read_rollouts(tmp_path)
-
-
-def test_a_column_may_be_in_some_files_only(tmp_path):
-    write_rows(tmp_path / "1.jsonl", row("a", 1, penalty=0.5))
-    write_rows(tmp_path / "2.jsonl", row("b", 0))
-    assert [read_batch(file).batch.penalty.tolist() for file in find_step_files(tmp_path)] == [[0.5], [0.0]]
-    assert read_rollouts(tmp_path)["penalty"].to_pylist() == [0.5, None]
-
-
 def test_files_without_rows_are_named(tmp_path):
     write_rows(tmp_path / "1.jsonl", row("a", 1))
     pq.write_table(read_rollouts(tmp_path).slice(0, 0), tmp_path / "2.parquet")
@@ -162,17 +107,6 @@ def test_the_place_of_a_row_is_its_file_and_line(tmp_path):
     for file, place in zip(find_step_files(tmp_path), ("a.JSONL line 3", "b.PARQUET row 1"), strict=True):
         with pytest.raises(StorageError, match=f"{place}: column 'reward': expected a finite number"):
             read_batch(file)
-
-
-def test_the_case_of_a_suffix_means_nothing_and_others_are_refused(tmp_path, steps):
-    for name in ("a.JSONL", "b.Parquet"):
-        write_rollouts(tmp_path / name, steps)
-        assert read_rollouts(tmp_path / name).num_rows == len(steps)
-    assert (tmp_path / "a.JSONL").read_text().startswith("{")
-    assert read_rollouts(tmp_path).num_rows == 2 * len(steps)
-    (tmp_path / "c.csv").write_text("group\n")
-    with pytest.raises(StorageError, match=r"c\.csv: the name of a rollout file ends in \.parquet or \.jsonl"):
-        read_rollouts(tmp_path / "c.csv")
 
 
 def house_of(tmp_path, rows, write, *updates):
@@ -238,17 +172,6 @@ def test_columns_may_have_other_keys(tmp_path, rows, write):
         read_rollouts(tmp_path / "own.jsonl", columns={"observation": "place"})
     with pytest.raises(ValueError, match="no column pentaly is read from rollouts"):
         read_batch(file, {"pentaly": "reward"})
-
-
-def test_the_formats_are_told_apart(tmp_path):
-    own = {"group": "g", "trajectory": "t", "step": 0, "observation": "o", "reward": 1.0}
-    write_rows(tmp_path / "own.jsonl", own)
-    assert read_rollouts(tmp_path / "own.jsonl").to_pylist() == [own]
-    with pytest.raises(StorageError, match=r"own\.jsonl line 1: no group"):
-        read_rollouts(tmp_path / "own.jsonl", format="verl")
-    (tmp_path / "own.jsonl").write_text('{"input": "", "output": ""}')
-    with pytest.raises(StorageError, match=r"own\.jsonl line 1: no update: 'step' is missing"):
-        read_rollouts(tmp_path)
 
 
 def test_rows_are_counted_without_being_read(tmp_path, rows, write):

@@ -10,9 +10,10 @@ import pytest
 
 from hgpo.estimators import compute_advantages
 from hgpo.storage.discover import find_step_files
-from hgpo.storage.reading import read_intact, read_rollouts
+from hgpo.storage.reading import read_intact
 from hgpo.storage.schema import StorageError
 from hgpo.storage.step_batches import step_batch_from_table
+from stored_rollouts import read_rollouts
 
 PAGE = Path(__file__).parents[3] / "docs/own-data.md"
 TALK = [

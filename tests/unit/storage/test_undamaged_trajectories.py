@@ -2,7 +2,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hgpo.storage.schema import Problems, StorageError
+from hgpo.storage.schema import Problems
 from hgpo.storage.step_batches import undamaged_trajectories
 from hgpo.storage.tables import read_json_lines, read_parquet
 
@@ -65,13 +65,6 @@ def test_trajectories_without_their_end_go_when_the_file_was_cut(tmp_path, rows,
     assert "the end of its trajectory is in the part that cannot be read" in notices[1].message
 
 
-def test_a_missing_column_is_named(tmp_path, rows, write):
-    for row in rows:
-        del row["observation"]
-    with pytest.raises(StorageError, match=r"^1\.jsonl: no column observation. There are "):
-        repaired(write(tmp_path / "1.jsonl", rows))
-
-
 def test_nothing_left_is_no_batch(tmp_path, rows, write):
     batch, kept, notices = repaired(write(tmp_path / "1.jsonl", [{**rows[0], "reward": "x"}]))
     assert (batch, kept) == (None, [])
@@ -88,13 +81,6 @@ def test_rows_that_are_all_there_twice_are_one_notice(tmp_path, rows, write):
     ]
 
 
-def test_a_column_without_any_value_counts_as_not_there(tmp_path, rows, write):
-    rows = [{**row, "penalty": None, "success": None} for row in rows]
-    batch, kept, notices = repaired(write(tmp_path / "1.jsonl", rows))
-    assert (len(batch), len(kept), notices) == (len(rows), len(rows), [])
-    assert batch.success.sum() == 3  # read from `won`
-
-
 @pytest.mark.parametrize("name", ["success", "penalty", "value", "prompt"])
 def test_what_is_missing_in_one_row_only_takes_its_trajectory(tmp_path, rows, write, name):
     rows = [{**row, "success": bool(row["won"]), "penalty": 0, "value": 0.5} for row in rows]
@@ -103,19 +89,6 @@ def test_what_is_missing_in_one_row_only_takes_its_trajectory(tmp_path, rows, wr
     assert 0 < len(batch) < len(rows)
     assert 1 not in kept
     assert f"column {name!r}: missing value, though other rows have one" in notices[0].message
-
-
-def test_a_win_that_is_missing_in_one_row_is_not_made_up(tmp_path, rows, write):
-    rows[1]["won"] = None
-    _, kept, notices = repaired(write(tmp_path / "1.jsonl", rows))
-    assert kept == list(range(2, len(rows)))
-    assert "column 'won': missing value" in notices[0].message
-
-
-def test_an_action_may_be_missing(tmp_path, rows, write):
-    rows[1]["action"] = None
-    batch, _, notices = repaired(write(tmp_path / "1.jsonl", rows))
-    assert (len(batch), notices) == (len(rows), [])
 
 
 def test_ids_of_parquet_may_be_of_a_kind_that_is_no_key(tmp_path, rows):

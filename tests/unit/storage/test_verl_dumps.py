@@ -1,15 +1,16 @@
 """Dumps are written here as verl 0.9.1 and verl-agent write them: one list per key, keys of another length left out."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 
 from hgpo import compute_advantages
 from hgpo.storage.discover import find_step_files
-from hgpo.storage.reading import read_batch, read_intact, read_rollouts
+from hgpo.storage.reading import read_batch, read_intact
 from hgpo.storage.schema import StorageError
-from hgpo.storage.step_batches import step_batch_from_table
+from stored_rollouts import read_rollouts
 
 TASKS = ("6f0c2a9e-0c1b-4f5e-9d3a-0123456789ab", "a1b2c3d4-e5f6-4a7b-8c9d-ba9876543210")
 PADDING = "pad0123456789abcdef0123456789abcdef"
@@ -92,37 +93,31 @@ def by_step(table):
     return {(row["trajectory"], row["step"]): (row["group"], row["observation"], row["reward"]) for row in rows}
 
 
-def expected(update):
-    return {
-        (f"u{update}/{task}/{session}", step): (f"u{update}/{task}", observation, reward)
-        for task, session, step, observation, reward in walked()
-    }
+EXPECTED = {
+    (f"{task}/{session}", step): (task, observation, reward) for task, session, step, observation, reward in walked()
+}
 
 
 @pytest.mark.parametrize("write", [v1_dump, agent_dump])
 def test_a_dump_has_the_steps_that_were_walked(tmp_path, write):
     table = read_dumps(write(tmp_path, 7))
-    assert by_step(table) == expected(7)
-    assert set(table["update"].to_pylist()) == {7}
+    assert by_step(table) == EXPECTED
     first = table.to_pylist()[0]
     assert first["prompt"] == f"user\nYou are in the {first['observation']}."
     assert first["response"] == f"<think>…</think><action>go {first['step']}</action>"
-    assert (first["dump_file"], first["dump_line"]) == ("7.jsonl", 1)
+    assert first["dump_line"] == 1
+    steps, notices = read_intact(*find_step_files(tmp_path))
+    assert (steps.update, notices) == (7, ())
+    assert steps.table == table
 
 
 @pytest.mark.parametrize("write", [v1_dump, agent_dump])
 def test_updates_of_a_folder_do_not_mix(tmp_path, write):
     for update in (10, 9):
         write(tmp_path, update)
-    table = read_dumps(tmp_path)
-    assert by_step(table) == expected(9) | expected(10)
-    assert table["update"].to_pylist() == [9] * 6 + [10] * 6
-    batch = step_batch_from_table(table)
-    assert (batch.group.max() + 1, batch.trajectory.max() + 1) == (4, 6)
-    values = compute_advantages(batch, history_length=1).values
-    alone = compute_advantages(step_batch_from_table(read_dumps(tmp_path / "9.jsonl")), history_length=1).values
-    np.testing.assert_array_equal(values[:6], alone)
-    assert alone.any()
+    first, second = [read_batch(file) for file in find_step_files(tmp_path)]
+    assert [(steps.update, by_step(steps.table)) for steps in (first, second)] == [(9, EXPECTED), (10, EXPECTED)]
+    assert compute_advantages(first.batch, history_length=1).values.any()
 
 
 def test_optional_columns_are_read_where_they_occur(tmp_path):
@@ -140,23 +135,14 @@ def test_optional_columns_are_read_where_they_occur(tmp_path):
     assert "action" not in table.column_names
 
 
-def test_repeated_rows_are_left_out_but_a_step_with_two_contents_is_an_error(tmp_path):
-    assert by_step(read_dumps(agent_dump(tmp_path / "copies", 3, copies=(0, 0, 4)))) == expected(3)
-    path = agent_dump(tmp_path, 3, copies=(2,))
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join([*lines[:-1], lines[-1].replace("<think>", "<thought>")]))
-    with pytest.raises(StorageError, match=r"line 7: .* already has a step \d in .*3\.jsonl line 3, with other"):
-        read_dumps(path)
+def test_repeated_rows_are_left_out(tmp_path):
+    assert by_step(read_dumps(agent_dump(tmp_path, 3, copies=(0, 0, 4)))) == EXPECTED
 
 
 def test_a_final_reward_goes_to_the_last_step(tmp_path):
-    path = v1_dump(tmp_path, 2, with_extra=False)
-    columns = {"observation": "input", "final_reward": "score"}
-    found = {key: value[2] for key, value in by_step(read_dumps(path, **columns)).items()}
-    assert found == {key: value[2] for key, value in expected(2).items()}
-    path.write_text(path.read_text().replace('"score": 1.0', '"score": 0.5', 1))
-    with pytest.raises(StorageError, match=r"line 2: score of trajectory .* is 1\.0, but 0\.5 in .*line 1"):
-        read_dumps(path, **columns)
+    table = read_dumps(v1_dump(tmp_path, 2, with_extra=False), observation="input", final_reward="score")
+    rewards = {key: reward for key, (*_, reward) in by_step(table).items()}
+    assert rewards == {key: reward for key, (*_, reward) in EXPECTED.items()}
 
 
 @pytest.mark.parametrize(
@@ -201,19 +187,13 @@ def test_own_keys_win_over_the_compound_uid(tmp_path):
         "anchor_obs": [observation for *_, observation, _ in walk],
         "step_reward": [reward for *_, reward in walk],
         "game": ["one"] * len(walk),
-        "step_index": [step + 10 for _, _, step, *_ in walk],
+        "step_index": [0] * len(walk),
     }
     path = write_dump(tmp_path, 1, columns_of(walk, [0.0] * len(walk)), extra)
     table = read_dumps(path, group="game", trajectory="uid")
-    assert set(table["group"].to_pylist()) == {"u1/one"}
-    assert table["trajectory"].to_pylist() == [f"u1/one/{uid}" for uid in extra["uid"]]
+    assert set(table["group"].to_pylist()) == {"one"}
+    assert table["trajectory"].to_pylist() == [f"one/{uid}" for uid in extra["uid"]]
     assert table["step"].to_pylist() == extra["step_index"]
-
-
-def test_a_step_key_that_took_the_place_of_the_update_is_noticed(tmp_path):
-    path = agent_dump(tmp_path, 6, step=[0, 1, 2, 0, 1, 0])
-    with pytest.raises(StorageError, match=r"line 1: 'step' is 0, but verl writes the number of the update"):
-        read_dumps(path)
 
 
 @pytest.mark.parametrize(
@@ -222,10 +202,8 @@ def test_a_step_key_that_took_the_place_of_the_update_is_noticed(tmp_path):
         ("{", "line 3: not JSON"),
         ("[1]", "line 3: not an object"),
         ("[" * 200_000, "line 3: nested too deeply"),
-        ('{"uid": "other"}', "line 3: no update"),
-        ('{"step": 8, "uid": true}', "line 3: key 'uid' .group.: expected text or an integer as an id, got True"),
-        ('{"step": 1e999, "uid": "u"}', "line 3: key 'step' .update.: expected a finite number"),
-        ('{"step": 8.5, "uid": "u"}', "line 3: key 'step' .update.: expected an integer"),
+        ('{"step": 8}', "line 3: no group: 'uid' is missing or null; the row has step"),
+        ('{"uid": true}', "line 3: key 'uid' .group.: expected text or an integer as an id, got True"),
     ],
 )
 def test_a_damaged_line_is_named(tmp_path, damage, problem):
@@ -236,24 +214,11 @@ def test_a_damaged_line_is_named(tmp_path, damage, problem):
         read_dumps(path)
 
 
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        ({"rewards": [0, 1, "NaN", 0, 0, 0]}, r"line 3: key 'rewards' \(reward\): expected a finite number"),
-        ({"rewards": [0, 1, [1.0], 0, 0, 0]}, r"line 3: key 'rewards' \(reward\): expected a number"),
-        ({"step_index": [0, -1, 2, 3, 4, 5]}, r"line 2: key 'step_index' \(step\): expected an integer of at least 0"),
-        ({"step_index": [0, 2**70, 2, 3, 4, 5]}, r"line 2: key 'step_index' \(step\): expected an integer .* below 2"),
-        ({"won": [0, 1, 0.5, 0, 0, 0]}, r"line 3: key 'won' \(success\): expected true or false"),
-        (
-            {"traj_uid": ["1", 1, "2", "3", "4", "5"]},
-            r"line 2: key 'traj_uid' \(trajectory\): expected text, as in other rows, got 1",
-        ),
-        ({"step_reward": [0.0] * 6}, "both step_reward and rewards occur"),
-    ],
-)
-def test_an_unusable_value_is_named(tmp_path, changes, problem):
+@pytest.mark.parametrize("step", [-1, 2**70, 0.5])
+def test_an_impossible_step_is_named(tmp_path, step):
+    problem = r"line 2: key 'step_index' \(step\): expected an integer of at least 0 and below 2"
     with pytest.raises(StorageError, match=problem):
-        read_dumps(agent_dump(tmp_path, 1, **changes))
+        read_dumps(agent_dump(tmp_path, 1, step_index=[0, step, 2, 3, 4, 5]))
 
 
 def test_an_id_that_utf8_cannot_hold_is_named(tmp_path):
@@ -263,12 +228,11 @@ def test_an_id_that_utf8_cannot_hold_is_named(tmp_path):
         read_dumps(path)
 
 
-def test_dumps_of_different_trainers_are_not_read_as_one(tmp_path):
+def test_rows_of_different_trainers_are_not_read_as_one(tmp_path):
     first, second = v1_dump(tmp_path, 1), agent_dump(tmp_path, 2)
-    assert by_step(read_dumps(tmp_path)) == expected(1) | expected(2)  # one file each, one update each
-    first.write_text(first.read_text() + second.read_text().replace('"step": 2', '"step": 1'))
-    with pytest.raises(StorageError, match=r"1\.jsonl line 9: uid .* is not of the form"):
-        read_dumps(tmp_path)
+    first.write_text(first.read_text() + second.read_text())
+    with pytest.raises(StorageError, match=r"1\.jsonl line 1: no trajectory: 'traj_uid' is missing or null"):
+        read_dumps(first)
 
 
 def test_observations_that_are_not_text_are_kept_as_json(tmp_path):
@@ -315,26 +279,13 @@ def update_of(path, **columns):
 ALL = {(task, str(session)) for task, session in WALKS}
 
 
-@pytest.mark.parametrize("write", [v1_dump, agent_dump])
-def test_an_undamaged_dump_is_the_same_update(tmp_path, write):
-    path = write(tmp_path, 7)
-    steps, notices = read_intact(*find_step_files(path))
-    batch = step_batch_from_table(read_dumps(path))
-    assert (steps.update, notices) == (7, ())
-    assert steps.batch.labels == batch.labels
-    assert steps.batch.reward.tolist() == batch.reward.tolist()
-    assert steps.table["response"].to_pylist() == read_dumps(path)["response"].to_pylist()
-
-
 def test_half_a_line_is_left_out(tmp_path):
     path = v1_dump(tmp_path, 3, padding=0)
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:3], lines[3][:-20], lines[4], lines[5]]))  # step 1 of 0 to 2
     kept, notices = update_of(path)
     assert notices[0].startswith("3.jsonl line 4: not JSON")
-    assert notices[1].startswith(
-        f"3.jsonl line 5: column 'step': trajectory 'u3/{TASKS[0]}/1' has step 2 but no step 1"
-    )
+    assert notices[1].startswith(f"3.jsonl line 5: column 'step': trajectory '{TASKS[0]}/1' has step 2 but no step 1")
     assert kept == ALL - {(TASKS[0], "1")}
 
 
@@ -342,17 +293,16 @@ def test_half_a_line_is_left_out(tmp_path):
     ("changes", "message"),
     [
         ({"rewards": [0.0, 1.0, "NaN", 0.0, 0.0, 0.0]}, "key 'rewards' (reward): expected a finite number"),
+        ({"rewards": [0.0, 1.0, [1.0], 0.0, 0.0, 0.0]}, "key 'rewards' (reward): expected a number"),
         ({"rewards": [0.0, 1.0, None, 0.0, 0.0, 0.0]}, "no reward: 'rewards' is missing or null"),
-        (
-            {"anchor_obs": ["a", "b", 3, "c", "d", "e"]},
-            "key 'anchor_obs' (observation): expected text, as in other rows, got 3",
-        ),
         ({"won": [0, 1, 0.5, 0, 0, 0]}, "key 'won' (success): expected true or false"),
     ],
 )
-def test_a_value_that_cannot_be_used_takes_its_trajectory(tmp_path, changes, message):
+def test_a_value_that_cannot_be_used_is_an_error_or_takes_its_trajectory(tmp_path, changes, message):
     path = agent_dump(tmp_path, 4, **changes)
     row = json.loads(path.read_text().splitlines()[2])
+    with pytest.raises(StorageError, match=re.escape(f"4.jsonl line 3: {message}")):
+        read_dumps(path)
     kept, (notice,) = update_of(path)
     assert kept == ALL - {(row["uid"], row["traj_uid"])}
     assert notice.startswith(f"4.jsonl line 3: {message}")
@@ -371,22 +321,16 @@ def test_a_row_without_its_ids_is_lost(tmp_path):
     assert "has step 1 but no step 0" in notices[1]
 
 
-def test_a_step_with_two_contents_takes_its_trajectory(tmp_path):
+def test_a_step_with_two_contents_is_an_error_or_takes_its_trajectory(tmp_path):
     path = agent_dump(tmp_path, 3, copies=(2,))
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:-1], lines[-1].replace("<think>", "<thought>")]))
+    with pytest.raises(StorageError, match=r"line 7: .* already has a step \d in .*3\.jsonl line 3, with other"):
+        read_dumps(path)
     row = json.loads(lines[-1])
     kept, (notice,) = update_of(path)
     assert kept == ALL - {(row["uid"], row["traj_uid"])}
     assert "with other content; its trajectory is left out" in notice
-
-
-def test_final_rewards_that_differ_take_their_trajectory(tmp_path):
-    path = v1_dump(tmp_path, 2, with_extra=False)
-    path.write_text(path.read_text().replace('"score": 1.0', '"score": 0.5', 1))
-    kept, (notice,) = update_of(path, observation="input", final_reward="score")
-    assert kept == ALL - {(TASKS[0], "0")}
-    assert "a final reward must be the same in all its steps; its trajectory is left out" in notice
 
 
 @pytest.mark.parametrize(
@@ -394,11 +338,13 @@ def test_final_rewards_that_differ_take_their_trajectory(tmp_path):
     [
         ({"anchor_obs": []}, "4.jsonl line 1: no observation: 'anchor_obs' is missing or null"),
         ({"step_reward": [0.0] * 6}, "4.jsonl: both step_reward and rewards occur"),
-        ({"step": [0, 1, 2, 0, 1, 0]}, "4.jsonl line 1: 'step' is 0, but verl writes the number of the update"),
         ({"traj_uid": [None] * 6}, "4.jsonl line 1: no trajectory: 'traj_uid' is missing or null"),
     ],
 )
 def test_what_is_wrong_with_a_whole_dump_leaves_nothing(tmp_path, changes, message):
-    kept, (notice,) = update_of(agent_dump(tmp_path, 4, **changes))
+    path = agent_dump(tmp_path, 4, **changes)
+    with pytest.raises(StorageError, match=re.escape(message)):
+        read_dumps(path)
+    kept, (notice,) = update_of(path)
     assert not kept
     assert notice.startswith(message)

@@ -1,9 +1,10 @@
+import json
+
 import pyarrow as pa
 import pytest
 
-from hgpo.storage.reading import read_rollouts
 from hgpo.storage.schema import StorageError
-from hgpo.storage.tables import write_table
+from hgpo.storage.tables import read_parquet, write_table
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,7 @@ def test_what_json_has_no_form_for_is_refused(tmp_path, column):
         write_table(tmp_path / "x.jsonl", table)
     assert not list(tmp_path.iterdir())
     write_table(tmp_path / "x.parquet", table)
-    assert read_rollouts(tmp_path / "x.parquet")["when"].to_pylist() == column.to_pylist()
+    assert read_parquet(tmp_path / "x.parquet")["when"].to_pylist() == column.to_pylist()
 
 
 def test_what_json_has_a_form_for_is_written(tmp_path):
@@ -31,7 +32,9 @@ def test_what_json_has_a_form_for_is_written(tmp_path):
         {"words": pa.array(["a"]).dictionary_encode(), "ids": pa.array([[1, 2]], pa.list_(pa.int32())), "none": [None]}
     )
     write_table(tmp_path / "x.jsonl", table)
-    assert read_rollouts(tmp_path / "x.jsonl").to_pylist() == [{"words": "a", "ids": [1, 2], "none": None}]
+    assert [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()] == [
+        {"schema_version": 1, "words": "a", "ids": [1, 2], "none": None}
+    ]
 
 
 def test_what_parquet_has_no_form_for_is_named(tmp_path):

@@ -13,7 +13,6 @@ const ARRAYS = { u1: Uint8Array, u2: Uint16Array, i4: Int32Array, f4: Float32Arr
 
 /* A column's bytes lie in planes: the first byte of every value, then the second of every value, and so on. */
 function readColumn(column, stored) {
-  if ("value" in column) return new Float64Array(column.length).fill(column.value);
   const Values = ARRAYS[column.type];
   const size = Values.BYTES_PER_ELEMENT;
   const bytes = new Uint8Array(column.length * size);
