@@ -26,7 +26,8 @@ def config(tmp_path, *overrides):
 def test_a_run_opens_with_the_settings_it_was_made_with(tmp_path):
     made = config(tmp_path, "run.name=a", "agent.history_length=3")
     run = create_run_directory(made)
-    assert open_run_directory(run.path) == (run, made)
+    opened, settings = open_run_directory(run.path)
+    assert (opened.path, settings) == (run.path, made)
     assert not run.complete
 
 
