@@ -24,8 +24,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hgpo.utils.files import flush, flush_tree
 
 STATE_FILE = "trainer_state.json"
@@ -38,10 +36,6 @@ logger = logging.getLogger(__name__)
 
 class CheckpointError(ValueError):
     """A checkpoint cannot be read; the message names the file and what to do."""
-
-
-class CheckpointGoneError(CheckpointError):
-    """The checkpoint was deleted during reading; a running training deletes its older checkpoints."""
 
 
 @contextmanager
@@ -170,7 +164,7 @@ def unusable(path: Path, problem: object, name: str = "") -> CheckpointError:
         name: the file in the folder that causes the problem; "" if unknown.
     """
     if not path.is_dir():
-        return CheckpointGoneError(f"{path} no longer exists: a running training deletes its old checkpoints")
+        return CheckpointError(f"{path} no longer exists: a running training deletes its old checkpoints")
     where = f"{path / name}: " if name else "" if isinstance(problem, ChangedFileError) else f"{path}: "
     remedy = f"Delete the checkpoint folder {path} to resume from the previous checkpoint."
     return CheckpointError(f"{where}{problem}. {remedy}")
@@ -178,20 +172,6 @@ def unusable(path: Path, problem: object, name: str = "") -> CheckpointError:
 
 def _hidden(path: Path, what: str) -> Path:
     return path.with_name(f".{path.name}.{what}")
-
-
-def restore_generator(state: dict[str, Any]) -> np.random.Generator:
-    """A generator (PCG64, numpy's default) that continues from `rng.bit_generator.state`.
-
-    Raises:
-        ValueError: It is not a state of PCG64.
-    """
-    bit_generator = np.random.PCG64()
-    try:
-        bit_generator.state = state  # type: ignore[assignment]
-    except (KeyError, TypeError, OverflowError) as error:
-        raise ValueError(f"not a state of numpy's PCG64: {error}") from error
-    return np.random.Generator(bit_generator)
 
 
 class ChangedFileError(ValueError):

@@ -130,8 +130,9 @@ class Critic:
                 {"critic_gradient_norm": self.optimizer},
                 chosen,
                 lambda part, width: self._loss([chosen[row] for row in part], len(chosen), width),
-                self._training,
-                self._training.share_prefixes,
+                micro_batch_tokens=self._training.micro_batch_tokens,
+                max_gradient_norm=self._training.max_gradient_norm,
+                share_prefixes=self._training.share_prefixes,
             )
 
         means, _ = train_epochs(self.model.layers, len(samples), step, self._training, rng, on_progress)

@@ -16,7 +16,7 @@ from hgpo.policies.language_model import COMPUTING, GenerationLimits, LanguageMo
 from hgpo.policies.loading import check_source, resolve_device
 from hgpo.policies.vllm import GPU_SHARE
 from hgpo.policies.weights import Adapter, add_adapter, check_peft
-from hgpo.runs.checkpoints import ChangedFileError, CheckpointGoneError, check_seal, named_checkpoint, numbered
+from hgpo.runs.checkpoints import ChangedFileError, check_seal, named_checkpoint, numbered
 from hgpo.runs.folder import RunDirectory, RunDirectoryError
 from hgpo.training.checkpoint import is_adapter, open_language_model
 
@@ -195,16 +195,8 @@ class RunPolicies:
         return load_language_model(self.start_source(), self.settings)
 
     def policy(self, checkpoint: str) -> tuple[AnyPolicy, str]:
-        """A policy that plays a checkpoint, and the checkpoint's name; see `language_model`.
-
-        If a running training deletes the newest checkpoint meanwhile, its successor is used.
-        """
-        try:
-            language_model, found = self.language_model(checkpoint)
-        except CheckpointGoneError:
-            if checkpoint != "newest":
-                raise
-            return self.policy(checkpoint)
+        """A policy that plays a checkpoint, and the checkpoint's name; see `language_model`."""
+        language_model, found = self.language_model(checkpoint)
         if found == "start":  # a new adapter does not change the output, and some backends require an adapter
             language_model = with_adapter(language_model, self.settings.lora, seed=self.seed)
         return make_backend_policy(self.settings, language_model), found

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hgpo.config import TrainingSettings, WarmStartSettings
+from hgpo.config import TrainingSettings
 from hgpo.policies.weights import Precision, adapter_dropout, adapter_off, has_adapter
 from hgpo.training.batching import Sample, SharePrefixes
 from hgpo.training.log_probs import response_log_probs, times_lowered, token_log_probs, within_memory
@@ -221,8 +221,9 @@ def update_policy(
             trained.optimizers,
             [target.sample for target in batch.targets],
             lambda part, width: _micro_batch_loss(trained, batch, part, settings, sampling, width),
-            settings,
-            settings.share_prefixes,
+            micro_batch_tokens=settings.micro_batch_tokens,
+            max_gradient_norm=settings.max_gradient_norm,
+            share_prefixes=settings.share_prefixes,
         )
 
     means, count = train_epochs(model, len(kept), step, settings, rng, on_progress, counted=len(counted))
@@ -310,8 +311,11 @@ def gradient_step(
     optimizers: Mapping[str, torch.optim.Optimizer],
     samples: Sequence[Sample],
     loss_of: Callable[[NDArray[np.int64], int | None], dict[str, torch.Tensor]],
-    settings: TrainingSettings | WarmStartSettings,
+    *,
+    micro_batch_tokens: int,
+    max_gradient_norm: float,
     share_prefixes: SharePrefixes,
+    setting: str = "training.micro_batch_tokens",
 ) -> Metrics:
     """Accumulate the gradient of one mini-batch over micro-batches, check it, and take one optimiser step.
 
@@ -341,17 +345,9 @@ def gradient_step(
                 totals[name] += value
         return dict(totals)
 
-    section = "warm_start" if isinstance(settings, WarmStartSettings) else "training"
-    figures = within_memory(
-        model,
-        samples,
-        settings.micro_batch_tokens,
-        accumulate,
-        setting=f"{section}.micro_batch_tokens",
-        share_prefixes=share_prefixes,
-    )
+    figures = within_memory(model, samples, micro_batch_tokens, accumulate, setting, share_prefixes)
     for name, optimizer in optimizers.items():
-        figures[name] = _clip_gradients(optimizer, settings.max_gradient_norm)
+        figures[name] = _clip_gradients(optimizer, max_gradient_norm)
     for optimizer in optimizers.values():
         optimizer.step()
     return figures

@@ -158,8 +158,10 @@ class WarmStart:
             {"gradient_norm": self._optimizer},
             samples,
             lambda rows, width: {"loss": self._loss([samples[row] for row in rows], total_tokens, width)},
-            settings,
-            self._training.share_prefixes,
+            micro_batch_tokens=settings.micro_batch_tokens,
+            max_gradient_norm=settings.max_gradient_norm,
+            share_prefixes=self._training.share_prefixes,
+            setting="warm_start.micro_batch_tokens",
         )
         return figures["loss"]
 
