@@ -59,7 +59,8 @@ def whole_checkpoint(folder: Path, update: int, state: Mapping[str, Any], keep: 
     _write_contents(partial, STATE_FILE, {"update": update, "state": dict(state)})
     publish(partial, final)
     if keep is not None:
-        delete_old(folder, final, keep)
+        for path in surplus(numbered(folder), final, keep):
+            _delete(path)
 
 
 def publish(partial: Path, final: Path) -> None:
@@ -81,12 +82,6 @@ def recover(folder: Path) -> None:
             shutil.rmtree(path)
 
 
-def delete_old(folder: Path, newest: Path, keep: int) -> None:
-    """Delete all checkpoints but `newest`, even if its number is lower, and the `keep` - 1 highest of the others."""
-    for path in surplus(numbered(folder), newest, keep):
-        _delete(path)
-
-
 def _delete(path: Path) -> None:
     doomed = _hidden(path, "deleted")
     shutil.rmtree(doomed, ignore_errors=True)  # left by a process that died while deleting
@@ -95,7 +90,7 @@ def _delete(path: Path) -> None:
 
 
 def surplus(checkpoints: Sequence[Path], newest: Path, keep: int) -> list[Path]:
-    """The oldest of `checkpoints` (ascending) to delete so that `keep` remain; `newest` always remains."""
+    """The oldest of `checkpoints` (ascending) to delete so that `keep` remain, `newest` among them."""
     older = [path for path in checkpoints if path != newest]
     return older[: max(0, len(older) + 1 - keep)]
 
@@ -106,12 +101,6 @@ def numbered(folder: Path) -> list[Path]:
         return []
     found = [path for path in folder.iterdir() if path.is_dir() and path.name.isdecimal()]
     return sorted(found, key=lambda path: int(path.name))
-
-
-def named_checkpoint(folder: Path, name: str) -> Path | None:
-    """The checkpoint for `newest` or an update's number; None if it does not exist."""
-    found = newest_complete(folder) if name == "newest" else folder / name
-    return found if found is not None and found.is_dir() else None
 
 
 def newest_complete(folder: Path) -> Path | None:
