@@ -54,9 +54,10 @@ from hgpo.steps import StepBatch
 from hgpo.utils.progress import Reporter
 
 if TYPE_CHECKING:
+    from hgpo.training.checkpoint import TrainingState
     from hgpo.training.critic import Critic
     from hgpo.training.load import RunPolicies
-    from hgpo.training.trainer import Trainer, TrainingState
+    from hgpo.training.trainer import Trainer
 
 
 def train(config: Config, reporter: Reporter, *, started: float | None = None) -> RunDirectory:
@@ -130,10 +131,11 @@ def _complete(
 
 def build_trainer(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter) -> Trainer:
     """The built-in trainer in the state of the run's newest checkpoint, or before the first update if it has none."""
+    from hgpo.training.checkpoint import TrainingState
     from hgpo.training.collector import Collector
     from hgpo.training.load import RunPolicies, make_backend_policy, with_adapter
     from hgpo.training.start_policy import reference_model
-    from hgpo.training.trainer import Trainer, TrainingState, restore_state
+    from hgpo.training.trainer import Trainer, restore_state
     from hgpo.training.update import Sampling
 
     settings, seed = config.training, config.run.seed
@@ -147,21 +149,21 @@ def build_trainer(run: RunDirectory, config: Config, suite: LimitedSuite, report
     reference = reference_model(start, state.language_model, config.policy.precision) if needs_reference else None
     policy = make_backend_policy(config.policy, state.language_model)
     collector = Collector(
-        suite.tasks(config.environment.train_split),
-        policy,
-        replace(
+        tasks=suite.tasks(config.environment.train_split),
+        policy=policy,
+        rules=replace(
             rollout_rules(config.rollout, config.agent, config.environment.name),
             cut_encoder=state.language_model.encoder if critic and settings.bootstrap_truncated else None,
         ),
-        state.rollout_rng,
+        rng=state.rollout_rng,
         settings=config.rollout,
         updates=settings.updates,
         seed=seed,
         monitor=build_monitor(config.policy, config.warm_start, config.agent, reporter),
     )
     return Trainer(
-        run,
-        state,
+        run=run,
+        state=state,
         policy=policy,
         start_policy=lambda: policies.policy("start")[0],
         reference=reference,
@@ -191,7 +193,7 @@ def build_critic(config: Config, policies: RunPolicies, state: TrainingState) ->
 
     if not config.needs_critic:
         return None
-    policy, update = config.policy, state.progress.update
+    policy, update = config.policy, state.update
     checkpoint = policies.run.checkpoints / str(update)
     if config.critic.shared:
         layers = state.language_model.model

@@ -115,7 +115,7 @@ def stopped_in_its_second_update(monkeypatch, settings):
     once = trainer_module.Trainer.one_update
 
     def fail(self):
-        if self.state.progress.update == 1:
+        if self.state.update == 1:
             raise KeyboardInterrupt
         return once(self)
 

@@ -108,17 +108,6 @@ def test_a_resumed_run_clears_away_what_was_half_written(killed_in_evaluation):
 
 
 @pytest.mark.slow
-def test_a_checkpoint_that_was_being_replaced_is_continued_from(finished, killed_in_evaluation):
-    """The process died after it had renamed the old one away, and before the new one had its name."""
-    run = killed_in_evaluation("update-2")
-    shutil.rmtree(run.checkpoints / "1")
-    (run.checkpoints / "2").rename(run.checkpoints / ".2.replaced")
-    resume(run.path, quiet())
-    assert not (run.path / "metrics.superseded.jsonl").exists()
-    assert evaluations(run) == evaluations(finished)
-
-
-@pytest.mark.slow
 def test_evaluations_of_updates_that_are_made_again_are_moved_aside_and_come_out_the_same(
     finished, killed_in_evaluation
 ):

@@ -183,7 +183,7 @@ def _what_is_wrong(run: RunDirectory, status: int, log: Path) -> str:
     newest = newest_complete(run.checkpoints)
     if newest is None or newest.name != str(UPDATES):
         return f"the newest whole checkpoint is {newest}"
-    left = [path for path in run.path.rglob("*") if path.name.endswith((".partial", ".replaced", ".deleted"))]
+    left = [path for path in run.path.rglob("*") if path.name.endswith((".partial", ".deleted"))]
     alive = _living(run)
     return f"left behind: {left}, {alive}" if left or alive else ""
 

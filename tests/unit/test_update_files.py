@@ -41,7 +41,7 @@ def executed_in_second_update(directory: Path, monkeypatch: pytest.MonkeyPatch) 
     def traced(method: Callable[..., Any], updates_done: int) -> Callable[..., Any]:
         def call(self: Trainer, *arguments: Any) -> Any:
             before = sys.gettrace()
-            if self.state.progress.update == updates_done:
+            if self.state.update == updates_done:
                 sys.settrace(note)
             try:
                 return method(self, *arguments)

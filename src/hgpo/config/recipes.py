@@ -56,17 +56,9 @@ def starters() -> dict[str, tuple[str, str]]:
 
 
 def starter_recipe(environment: str, model: str = "tiny") -> Path:
-    """The recipe of an environment for a model, as `policy.model` names it.
-
-    Raises:
-        FileNotFoundError: the installation lacks its recipes.
-    """
+    """The recipe of an environment for a model, as `policy.model` names it."""
     tiny, language_model = starters()[environment]
-    name = tiny if model == "tiny" else language_model
-    found = recipe_named(name)
-    if found is None:
-        raise FileNotFoundError(f"no recipe {name!r} in {_folder()}; install hgpo again")
-    return found
+    return _recipes()[tiny if model == "tiny" else language_model]
 
 
 def starter_settings(environment: str, model: str = "tiny") -> list[str]:

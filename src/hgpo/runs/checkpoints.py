@@ -4,10 +4,9 @@
                              trainer_state.json    update, the caller's state, size and SHA-256 of every other file,
                                                    and a SHA-256 of these values
 
-A checkpoint is written to `.<update>.partial` and flushed to disk. An old one of the same number is renamed to
-`.<update>.replaced`, the new one takes its name, and then the old one is deleted. A process may die at any point:
-`recover` restores the old one if no new one took its name. A checkpoint is renamed to `.<update>.deleted` before it
-is deleted, so that an incomplete one never counts as a checkpoint.
+A checkpoint is written to `.<update>.partial`, flushed to disk, and renamed. One of the same number is deleted first:
+a run resumes from its newest complete checkpoint, so it writes a number again only if that checkpoint is incomplete. A
+checkpoint is renamed to `.<update>.deleted` before it is deleted, so that a process may die at any point.
 
 Checksums detect a flipped bit, a truncated copy or a file of another run in a checkpoint or in `start/`, before weights
 are loaded. Other files of a run have no checksum: they are validated by schema when they are read.
@@ -25,8 +24,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hgpo.utils.files import flush, flush_tree
 
 STATE_FILE = "trainer_state.json"
@@ -39,10 +36,6 @@ logger = logging.getLogger(__name__)
 
 class CheckpointError(ValueError):
     """A checkpoint cannot be read; the message names the file and what to do."""
-
-
-class CheckpointGoneError(CheckpointError):
-    """The checkpoint was deleted during reading; a running training deletes its older checkpoints."""
 
 
 @contextmanager
@@ -66,43 +59,38 @@ def whole_checkpoint(folder: Path, update: int, state: Mapping[str, Any], keep: 
     _write_contents(partial, STATE_FILE, {"update": update, "state": dict(state)})
     publish(partial, final)
     if keep is not None:
-        delete_old(folder, final, keep)
+        for path in surplus(numbered(folder), final, keep):
+            _delete(path)
 
 
 def publish(partial: Path, final: Path) -> None:
-    """Replace the folder `final` by `partial` in the same parent; the old or the new one is complete at any time."""
+    """Replace the folder `final` by `partial` in the same parent."""
     flush_tree(partial)
-    _restore(final)
-    replaced = _hidden(final, "replaced")
     if final.exists():
-        final.rename(replaced)
+        _delete(final)
     partial.rename(final)
     flush(final.parent)
-    shutil.rmtree(replaced, ignore_errors=True)
 
 
 def recover(folder: Path) -> None:
-    """After the death of a process, restore the checkpoint that it was replacing and delete its unfinished folders.
+    """Delete the unfinished folders of a process that died.
 
     The caller must hold the lock of the run (`hgpo.runs.folder.exclusive`).
     """
-    for replaced in list(folder.glob(".[0-9]*.replaced")):
-        _restore(folder / replaced.name.split(".")[1])
     for ending in ("partial", "deleted"):
         for path in list(folder.glob(f".[0-9]*.{ending}")):
             shutil.rmtree(path)
 
 
-def delete_old(folder: Path, newest: Path, keep: int) -> None:
-    """Delete all checkpoints but `newest`, even if its number is lower, and the `keep` - 1 highest of the others."""
-    for path in surplus(numbered(folder), newest, keep):
-        doomed = _hidden(path, "deleted")
-        path.rename(doomed)
-        shutil.rmtree(doomed)
+def _delete(path: Path) -> None:
+    doomed = _hidden(path, "deleted")
+    shutil.rmtree(doomed, ignore_errors=True)  # left by a process that died while deleting
+    path.rename(doomed)
+    shutil.rmtree(doomed)
 
 
 def surplus(checkpoints: Sequence[Path], newest: Path, keep: int) -> list[Path]:
-    """The oldest of `checkpoints` (ascending) to delete so that `keep` remain; `newest` always remains."""
+    """The oldest of `checkpoints` (ascending) to delete so that `keep` remain, `newest` among them."""
     older = [path for path in checkpoints if path != newest]
     return older[: max(0, len(older) + 1 - keep)]
 
@@ -113,12 +101,6 @@ def numbered(folder: Path) -> list[Path]:
         return []
     found = [path for path in folder.iterdir() if path.is_dir() and path.name.isdecimal()]
     return sorted(found, key=lambda path: int(path.name))
-
-
-def named_checkpoint(folder: Path, name: str) -> Path | None:
-    """The checkpoint for `newest` or an update's number; None if it does not exist."""
-    found = newest_complete(folder) if name == "newest" else folder / name
-    return found if found is not None and found.is_dir() else None
 
 
 def newest_complete(folder: Path) -> Path | None:
@@ -171,40 +153,14 @@ def unusable(path: Path, problem: object, name: str = "") -> CheckpointError:
         name: the file in the folder that causes the problem; "" if unknown.
     """
     if not path.is_dir():
-        return CheckpointGoneError(f"{path} no longer exists: a running training deletes its old checkpoints")
+        return CheckpointError(f"{path} no longer exists: a running training deletes its old checkpoints")
     where = f"{path / name}: " if name else "" if isinstance(problem, ChangedFileError) else f"{path}: "
     remedy = f"Delete the checkpoint folder {path} to resume from the previous checkpoint."
     return CheckpointError(f"{where}{problem}. {remedy}")
 
 
-def _restore(final: Path) -> None:
-    """Finish an interrupted replacement of `final`, or undo it if the new checkpoint did not take the name."""
-    replaced = _hidden(final, "replaced")
-    if not replaced.exists():
-        return
-    if final.exists():
-        flush(final.parent)
-        shutil.rmtree(replaced)
-    else:
-        replaced.rename(final)
-
-
 def _hidden(path: Path, what: str) -> Path:
     return path.with_name(f".{path.name}.{what}")
-
-
-def restore_generator(state: dict[str, Any]) -> np.random.Generator:
-    """A generator (PCG64, numpy's default) that continues from `rng.bit_generator.state`.
-
-    Raises:
-        ValueError: It is not a state of PCG64.
-    """
-    bit_generator = np.random.PCG64()
-    try:
-        bit_generator.state = state  # type: ignore[assignment]
-    except (KeyError, TypeError, OverflowError) as error:
-        raise ValueError(f"not a state of numpy's PCG64: {error}") from error
-    return np.random.Generator(bit_generator)
 
 
 class ChangedFileError(ValueError):

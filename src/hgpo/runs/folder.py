@@ -14,7 +14,6 @@ import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatch
 from io import FileIO
@@ -85,55 +84,31 @@ class RunDirectoryError(ValueError):
     """The run directory is taken, missing or damaged; the message contains the remedy."""
 
 
-@dataclass(frozen=True, slots=True)
 class RunDirectory:
     """Paths of one run.
 
     Attributes:
         path: Its folder, such as `runs/quickstart`.
+        config: The complete settings, as TOML.
+        metrics: One JSON object per update.
+        rollouts: Folder of stored steps with their advantages, one parquet file per update.
+        start: Folder of the policy before the first update.
+        checkpoints: Folder with one folder per kept checkpoint, named by its update.
+        environment: The environment's description.
+        summary: The run's result, written when the run is complete.
+        tracking: What each tracker has received, and the tracker's id of the run.
     """
 
-    path: Path
-
-    @property
-    def config(self) -> Path:
-        """The complete settings, as TOML."""
-        return self.path / "config.toml"
-
-    @property
-    def metrics(self) -> Path:
-        """One JSON object per update."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def rollouts(self) -> Path:
-        """Stored steps with their advantages, one parquet file per update."""
-        return self.path / "rollouts"
-
-    @property
-    def start(self) -> Path:
-        """The policy before the first update."""
-        return self.path / "start"
-
-    @property
-    def checkpoints(self) -> Path:
-        """One folder per kept checkpoint, named by its update."""
-        return self.path / "checkpoints"
-
-    @property
-    def environment(self) -> Path:
-        """The file with the environment's description."""
-        return self.path / "environment.json"
-
-    @property
-    def summary(self) -> Path:
-        """The run's result, written when the run is complete."""
-        return self.path / "summary.json"
-
-    @property
-    def tracking(self) -> Path:
-        """What each tracker has received, and the tracker's id of the run."""
-        return self.path / "tracking.json"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.toml"
+        self.metrics = path / "metrics.jsonl"
+        self.rollouts = path / "rollouts"
+        self.start = path / "start"
+        self.checkpoints = path / "checkpoints"
+        self.environment = path / "environment.json"
+        self.summary = path / "summary.json"
+        self.tracking = path / "tracking.json"
 
     def evaluation(self, name: str) -> Path:
         """A stored evaluation, e.g. `before`, `after`, `update-40`."""

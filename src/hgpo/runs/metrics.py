@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,73 +21,50 @@ from hgpo.storage.discover import number_ranges
 GIB = 2**30
 
 
-@dataclass(frozen=True, slots=True)
-class Seconds:
-    """Wall time of an update's phases, in seconds.
+def update_row(
+    *,
+    update: int,
+    played: Sequence[StepRecord],
+    batch: StepBatch,
+    advantages: Advantages,
+    figures: Mapping[str, float],
+    resampled_groups: int,
+    tasks_drawn: int,
+    seconds_collect: float,
+    seconds_advantages: float,
+    seconds_update: float,
+    peak_memory_gib: float | None = None,
+) -> dict[str, Any]:
+    """The row of a finished update.
 
-    Attributes:
-        collect: Rollouts.
-        advantages: The estimator.
-        update: The policy update.
-    """
-
-    collect: float
-    advantages: float
-    update: float
-
-    @property
-    def total(self) -> float:
-        """All phases together."""
-        return self.collect + self.advantages + self.update
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateFacts:
-    """The results of a finished update, from which its metrics are computed.
-
-    Attributes:
+    Args:
         update: Its number, from 1.
         played: The steps of all episodes, including replaced groups, because the kept groups are selected by outcome.
         batch: The kept steps, as passed to the estimator.
         advantages: The advantages of `batch`.
-        trained: Figures of the losses and the optimiser, and the amount of data trained on, by name.
+        figures: Figures of the losses, of the optimiser and of the engine, by name.
         resampled_groups: Number of groups that were replaced by new ones.
         tasks_drawn: Tasks used by the run so far.
-        seconds: Wall time.
+        seconds_collect: Wall time of the rollouts.
+        seconds_advantages: Wall time of the estimator.
+        seconds_update: Wall time of the policy update.
         peak_memory_gib: Peak memory so far, in GiB; None if it was not measured.
-        engine_counts: Figures that only one engine has, by name.
     """
-
-    update: int
-    played: Sequence[StepRecord]
-    batch: StepBatch
-    advantages: Advantages
-    trained: Mapping[str, float]
-    resampled_groups: int
-    tasks_drawn: int
-    seconds: Seconds
-    peak_memory_gib: float | None = None
-    engine_counts: Mapping[str, float] = field(default_factory=dict)
-
-
-def update_row(facts: UpdateFacts) -> dict[str, Any]:
-    """The row of the update."""
-    rollout = rollout_metrics(facts.played)
+    rollout = rollout_metrics(played)
     tokens = rollout["prompt_tokens"] + rollout["response_tokens"]
     row = {
-        "update": facts.update,
+        "update": update,
         **rollout,
-        **advantage_metrics(facts.batch, facts.advantages),
-        **facts.trained,
-        **facts.engine_counts,
-        "resampled_groups": facts.resampled_groups,
-        "tasks_drawn": facts.tasks_drawn,
-        "tokens_per_second": tokens / facts.seconds.total,
-        "seconds_collect": facts.seconds.collect,
-        "seconds_advantages": facts.seconds.advantages,
-        "seconds_update": facts.seconds.update,
+        **summarise_levels(batch, advantages).flat(),
+        **figures,
+        "resampled_groups": resampled_groups,
+        "tasks_drawn": tasks_drawn,
+        "tokens_per_second": tokens / (seconds_collect + seconds_advantages + seconds_update),
+        "seconds_collect": seconds_collect,
+        "seconds_advantages": seconds_advantages,
+        "seconds_update": seconds_update,
     }
-    return row if facts.peak_memory_gib is None else {**row, "peak_memory_gib": facts.peak_memory_gib}
+    return row if peak_memory_gib is None else {**row, "peak_memory_gib": peak_memory_gib}
 
 
 def rollout_metrics(steps: Sequence[StepRecord]) -> dict[str, float]:
@@ -111,11 +88,6 @@ def rollout_metrics(steps: Sequence[StepRecord]) -> dict[str, float]:
     if counts.admissible_share is not None:
         metrics["admissible_actions"] = counts.admissible_share
     return metrics
-
-
-def advantage_metrics(batch: StepBatch, advantages: Advantages) -> dict[str, float]:
-    """Spread of the advantages, and figures of the groups of each level; see `hgpo.estimators.diagnostics`."""
-    return summarise_levels(batch, advantages).flat()
 
 
 @dataclass(frozen=True, slots=True)

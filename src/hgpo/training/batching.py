@@ -132,35 +132,27 @@ def pack(samples: Sequence[Sample], width: int) -> list[PrefixTree]:
     A sample's last token is left out: it predicts nothing.
     """
     tokens = [np.concatenate([sample.prompt_ids, sample.response_ids[:-1]]) for sample in samples]
-    order = sorted(range(len(samples)), key=lambda index: tokens[index].tobytes())
-    rows: list[_Row] = []
-    for index in order:
-        if not rows or not rows[-1].add(index, tokens[index], width):
-            rows.append(_Row(index, tokens[index]))
-    return [row.tree() for row in rows]
+    rows: list[list[tuple[int, int]]] = []
+    previous, size = np.empty(0, dtype=np.int32), 0
+    for index in sorted(range(len(samples)), key=lambda index: tokens[index].tobytes()):
+        shared = common_prefix(previous, tokens[index])
+        if not rows or size + len(tokens[index]) - shared > width:
+            rows.append([])
+            shared = size = 0
+        rows[-1].append((index, shared))
+        previous, size = tokens[index], size + len(tokens[index]) - shared
+    return [_tree(row, tokens) for row in rows]
 
 
-class _Row:
-    """A tree to which samples are added in lexical order: each shares its longest prefix with the previous sample."""
-
-    def __init__(self, index: int, tokens: NDArray[np.int32]) -> None:
-        self._members, self._paths, self._parts = [index], [np.arange(len(tokens))], [tokens]
-        self._last, self._size = tokens, len(tokens)
-
-    def add(self, index: int, tokens: NDArray[np.int32], width: int) -> bool:
-        """Add a sample; return False if it does not fit."""
-        shared = common_prefix(self._last, tokens)
-        new = len(tokens) - shared
-        if self._size + new > width:
-            return False
-        self._members.append(index)
-        self._paths.append(np.concatenate([self._paths[-1][:shared], np.arange(self._size, self._size + new)]))
-        self._parts.append(tokens[shared:])
-        self._last, self._size = tokens, self._size + new
-        return True
-
-    def tree(self) -> PrefixTree:
-        return PrefixTree(self._members, self._paths, np.concatenate(self._parts))
+def _tree(row: Sequence[tuple[int, int]], tokens: Sequence[NDArray[np.int32]]) -> PrefixTree:
+    """The tree of the samples in `row`, each given by its index and the length of its prefix in the previous path."""
+    paths, ids, size = [np.empty(0, dtype=np.int64)], [], 0
+    for index, shared in row:
+        new = tokens[index][shared:]
+        paths.append(np.concatenate([paths[-1][:shared], np.arange(size, size + len(new))]))
+        ids.append(new)
+        size += len(new)
+    return PrefixTree([index for index, _ in row], paths[1:], np.concatenate(ids))
 
 
 @dataclass(frozen=True, slots=True)

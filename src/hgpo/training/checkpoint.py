@@ -11,12 +11,13 @@ bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -34,40 +35,57 @@ from hgpo.utils.files import naming
 OPTIMIZER_FILE = "optimizer.safetensors"
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """The result of `load_checkpoint`. `state` is the argument `state` of `save_checkpoint`."""
+@dataclass(slots=True)
+class TrainingState:
+    """The state that training changes and a checkpoint restores.
 
-    path: Path
-    update: int
+    Attributes:
+        language_model: the trained model.
+        optimizer: the model's optimiser, including its moments.
+        rollout_rng: all randomness of the rollouts.
+        update_rng: shuffles samples.
+        update: number of the last complete update; 0: none.
+        tasks_drawn: number of training tasks drawn so far.
+        seconds: time used by earlier processes of the run, up to their newest checkpoint.
+        evaluations: names of the evaluations that the training has made so far.
+    """
+
     language_model: LanguageModel
     optimizer: torch.optim.Optimizer
-    state: dict[str, Any]
+    rollout_rng: np.random.Generator
+    update_rng: np.random.Generator
+    update: int = 0
+    tasks_drawn: int = 0
+    seconds: float = 0.0
+    evaluations: set[str] = field(default_factory=set)
+
+    @classmethod
+    def initial(cls, language_model: LanguageModel, settings: TrainingSettings, seed: int) -> TrainingState:
+        """The state before the first update."""
+        rollout_seed, update_seed = np.random.SeedSequence(seed).spawn(2)
+        optimizer = make_optimizer(language_model.model, settings)
+        return cls(language_model, optimizer, np.random.default_rng(rollout_seed), np.random.default_rng(update_seed))
 
 
 def save_checkpoint(
-    folder: Path,
-    update: int,
-    *,
-    model: Any,
-    tokenizer: Any,
-    optimizer: torch.optim.Optimizer,
-    critic: Critic | None = None,
-    state: Mapping[str, Any],
-    keep: int | None = None,
+    folder: Path, state: TrainingState, *, critic: Critic | None = None, keep: int | None = None
 ) -> None:
-    """Write `folder`/<update> completely or not at all; `hgpo.runs.checkpoints.whole_checkpoint` explains `keep`.
-
-    Raises:
-        TypeError, ValueError: `state` is not JSON, or contains NaN. Nothing is written then.
-    """
-    with saving(folder / str(update)), whole_checkpoint(folder, update, state, keep) as partial:
+    """Write `folder`/<update> completely or not at all; `hgpo.runs.checkpoints.whole_checkpoint` explains `keep`."""
+    model, update = state.language_model.model, state.update
+    stored = {
+        "tasks_drawn": state.tasks_drawn,
+        "seconds": state.seconds,
+        "rollout_rng": state.rollout_rng.bit_generator.state,
+        "update_rng": state.update_rng.bit_generator.state,
+        "evaluations": sorted(state.evaluations),
+    }
+    with saving(folder / str(update)), whole_checkpoint(folder, update, stored, keep) as partial:
         if has_adapter(model):
             save_adapter(model, partial)
         else:
             model.save_pretrained(partial)
-        tokenizer.save_pretrained(partial)
-        save_file(_optimizer_tensors(model, optimizer), partial / OPTIMIZER_FILE)
+        state.language_model.tokenizer.save_pretrained(partial)
+        save_file(_optimizer_tensors(model, state.optimizer), partial / OPTIMIZER_FILE)
         if critic is not None:
             critic.model.save(partial)
             save_file(_optimizer_tensors(critic.model, critic.optimizer), partial / FOLDER / OPTIMIZER_FILE)
@@ -90,8 +108,8 @@ def load_checkpoint(
     *,
     device: str = "auto",
     base: LanguageModel | None = None,
-) -> Checkpoint:
-    """Model, tokenizer and optimiser as they were saved; see `open_language_model` for the arguments.
+) -> TrainingState:
+    """The state as it was saved; see `open_language_model` for the arguments.
 
     Learning rate and weight decay come from `settings`, the moments and step counts from the checkpoint.
 
@@ -103,7 +121,24 @@ def load_checkpoint(
     language_model = _open(path, limits, device, base)
     optimizer = make_optimizer(language_model.model, settings)
     _restore_optimizer(path, language_model.model, optimizer)
-    return Checkpoint(path, document["update"], language_model, optimizer, document["state"])
+    stored = document["state"]
+    return TrainingState(
+        language_model,
+        optimizer,
+        _restored_generator(stored["rollout_rng"]),
+        _restored_generator(stored["update_rng"]),
+        document["update"],
+        stored["tasks_drawn"],
+        stored["seconds"],
+        set(stored.get("evaluations", ())),
+    )
+
+
+def _restored_generator(state: dict[str, Any]) -> np.random.Generator:
+    """A generator (PCG64, numpy's default) that continues from `rng.bit_generator.state`."""
+    bit_generator = np.random.PCG64()
+    bit_generator.state = state  # type: ignore[assignment]
+    return np.random.Generator(bit_generator)
 
 
 def restore_critic(path: Path, critic: Critic) -> None:

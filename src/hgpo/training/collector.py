@@ -54,10 +54,11 @@ class Collected:
     temperature: float
 
 
+@dataclass(kw_only=True)
 class Collector:
     """Plays the training tasks in the run's order.
 
-    Args:
+    Attributes:
         tasks: tasks of the training split.
         policy: plays the tasks.
         rules: rules of the episodes; each update sets its own temperature.
@@ -66,32 +67,23 @@ class Collector:
         updates: number of updates of the run, which the temperature depends on.
         seed: seed of the order of tasks.
         monitor: reports progress and problems of the episodes.
-
-    Attributes:
         note: callback for text about the progress.
-        settings: see above.
     """
 
-    def __init__(
-        self,
-        tasks: Sequence[Task],
-        policy: AnyPolicy,
-        rules: RolloutRules,
-        rng: np.random.Generator,
-        *,
-        settings: RolloutSettings,
-        updates: int,
-        seed: int,
-        monitor: RolloutMonitor,
-    ) -> None:
-        self.tasks, self.policy, self.rng = tasks, policy, rng
-        self.note: Callable[[str], object] = lambda text: None
-        self._rules, self.settings, self._updates, self._seed, self._monitor = rules, settings, updates, seed, monitor
+    tasks: Sequence[Task]
+    policy: AnyPolicy
+    rules: RolloutRules
+    rng: np.random.Generator
+    settings: RolloutSettings
+    updates: int
+    seed: int
+    monitor: RolloutMonitor
+    note: Callable[[str], object] = lambda text: None
 
     def collect(self, update: int, tasks_drawn: int) -> Collected:
         """Play one update's groups; replace groups of equal total rewards, at most `resample_uniform_groups` times."""
         settings = self.settings
-        temperature = sampling_temperature(settings, update, self._updates)
+        temperature = sampling_temperature(settings, update, self.updates)
         steps = self._play(f"{update}/", tasks_drawn, settings.tasks_per_update, temperature)
         tasks_drawn += settings.tasks_per_update
         replaced: list[StepRecord] = []
@@ -111,15 +103,15 @@ class Collector:
 
     def _play(self, label: str, drawn: int, count: int, temperature: float) -> list[StepRecord]:
         """Play `count` tasks of the run's order of tasks, after the first `drawn`."""
-        indices = task_indices(self._seed, len(self.tasks), drawn, count)
+        indices = task_indices(self.seed, len(self.tasks), drawn, count)
         group_size = self.settings.group_size
-        batch = self._monitor.begin(
+        batch = self.monitor.begin(
             count * group_size, lambda ended, total, note: self.note(f"playing: {ended} of {total} episodes, {note}")
         )
         steps = collect(
             [self.tasks[index] for index in indices],
             self.policy,
-            replace(self._rules, temperature=temperature),
+            replace(self.rules, temperature=temperature),
             self.rng,
             group_size=group_size,
             label=label,

@@ -10,10 +10,8 @@ Shape suffixes: N steps, B prompts of a micro-batch.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
 
 import numpy as np
 import torch
@@ -21,13 +19,12 @@ from numpy.typing import NDArray
 
 from hgpo.config import CriticSettings, TrainingSettings
 from hgpo.estimators.gae import value_targets
-from hgpo.policies.weights import Precision, adapter_dropout, autocast
+from hgpo.policies.weights import Precision, autocast
 from hgpo.rollout.records import StepRecord, Values
 from hgpo.steps import StepBatch
 from hgpo.training.batching import Sample, ValueTarget
-from hgpo.training.log_probs import within_memory
-from hgpo.training.losses import value_loss
-from hgpo.training.update import Metrics, SharedCritic, clip_gradients, mini_batches, stacked_targets
+from hgpo.training.losses import value_loss_parts
+from hgpo.training.update import Metrics, SharedCritic, gradient_step, train_epochs
 from hgpo.training.value_model import ValueModel, prompt_end_states, prompt_sample, prompt_values, value_figures
 
 
@@ -125,48 +122,25 @@ class Critic:
         samples = [
             replace(prompt_sample(prompt), value=target) for prompt, target in zip(prompts, targets, strict=True)
         ]
-        totals: defaultdict[str, float] = defaultdict(float)
-        count = done = 0
-        for _ in range(self._training.epochs):
-            for rows in mini_batches(rng.permutation(len(samples)), self._training.mini_batch_size):
-                with adapter_dropout(self.model.layers, rng):
-                    figures = self._train_mini_batch([samples[row] for row in rows])
-                count, done = count + 1, done + len(rows)
-                on_progress(done, len(samples) * self._training.epochs)
-                for name, value in figures.items():
-                    totals[name] += value
-        self.optimizer.zero_grad(set_to_none=True)
-        return {name: total / count for name, total in totals.items()}
 
-    def _train_mini_batch(self, samples: list[Sample]) -> Metrics:
-        figures = within_memory(
-            self.model.layers,
-            samples,
-            self._training.micro_batch_tokens,
-            lambda batches, width: self._accumulate(samples, batches, width),
-            share_prefixes=self._training.share_prefixes,
-        )
-        figures["critic_gradient_norm"] = clip_gradients(self.optimizer, self._training.max_gradient_norm)
-        self.optimizer.step()
-        return figures
-
-    def _accumulate(self, samples: list[Sample], batches: list[NDArray[np.int64]], width: int | None) -> Metrics:
-        """The gradient of one mini-batch, starting from zero, and its figures."""
-        totals: defaultdict[str, float] = defaultdict(float)
-        self.optimizer.zero_grad(set_to_none=True)
-        for rows in batches:
+        def step(rows: NDArray[np.int64]) -> Metrics:
             chosen = [samples[row] for row in rows]
-            loss, clipped = self._loss(chosen, width)
-            if not isfinite(value := loss.item()):
-                self.optimizer.zero_grad(set_to_none=True)
-                raise FloatingPointError(f"the critic's loss is {value}: lower critic.learning_rate")
-            (loss / len(samples)).backward()  # type: ignore[no-untyped-call]
-            totals["critic_loss"] += value / len(samples)
-            totals["critic_clip_fraction"] += clipped / len(samples)
-        return dict(totals)
+            return gradient_step(
+                self.model.layers,
+                {"critic_gradient_norm": self.optimizer},
+                chosen,
+                lambda part, width: self._loss([chosen[row] for row in part], len(chosen), width),
+                micro_batch_tokens=self._training.micro_batch_tokens,
+                max_gradient_norm=self._training.max_gradient_norm,
+                share_prefixes=self._training.share_prefixes,
+            )
 
-    def _loss(self, samples: list[Sample], width: int | None) -> tuple[torch.Tensor, int]:
-        """Sum of the losses of some samples, and how many of them were clipped."""
+        means, _ = train_epochs(self.model.layers, len(samples), step, self._training, rng, on_progress)
+        self.optimizer.zero_grad(set_to_none=True)
+        return {name: mean for name, mean in means.items() if name != "loss"}  # the same as critic_loss
+
+    def _loss(self, samples: list[Sample], total_samples: int, width: int | None) -> dict[str, torch.Tensor]:
+        """The share that these samples have in the mini-batch's loss ("loss", with gradient) and in each figure."""
         model, rules = self.model, self._rules
         with torch.set_grad_enabled(not model.shared), autocast(model.layers, rules.precision):
             state_BH = prompt_end_states(
@@ -175,6 +149,5 @@ class Critic:
                 recompute_layers=self._training.gradient_checkpointing and not model.shared,
                 row_tokens=width,
             )
-        value_B = model.normal_values(state_BH)
-        loss_B, clipped_B = value_loss(value_B, *stacked_targets(samples, value_B), self.settings.value_clip)
-        return loss_B.sum(), int(clipped_B.sum())
+        parts = value_loss_parts(model.normal_values(state_BH), samples, self.settings.value_clip, total_samples)
+        return {"loss": parts["critic_loss"], **parts}

@@ -16,7 +16,7 @@ from hgpo.policies.language_model import COMPUTING, GenerationLimits, LanguageMo
 from hgpo.policies.loading import check_source, resolve_device
 from hgpo.policies.vllm import GPU_SHARE
 from hgpo.policies.weights import Adapter, add_adapter, check_peft
-from hgpo.runs.checkpoints import ChangedFileError, CheckpointGoneError, check_seal, named_checkpoint, numbered
+from hgpo.runs.checkpoints import ChangedFileError, check_seal, newest_complete, numbered
 from hgpo.runs.folder import RunDirectory, RunDirectoryError
 from hgpo.training.checkpoint import is_adapter, open_language_model
 
@@ -116,12 +116,8 @@ def with_adapter(language_model: LanguageModel, lora: LoraSettings, *, seed: int
     """The model to train: `language_model` itself, or with a new adapter if `lora.rank` is above 0."""
     if not lora.rank:
         return language_model
-    return language_model.changed(lambda model: add_adapter(model, adapter_of(lora), seed=seed))
-
-
-def adapter_of(lora: LoraSettings) -> Adapter:
-    """The adapter that is trained instead of the weights if `lora.rank` is above 0."""
-    return Adapter(lora.rank, lora.effective_alpha, lora.dropout, lora.targets)
+    adapter = Adapter(lora.rank, lora.effective_alpha, lora.dropout, lora.targets)
+    return language_model.changed(lambda model: add_adapter(model, adapter, seed=seed))
 
 
 def choose_sampler(policy: PolicySettings) -> tuple[PolicySettings, str]:
@@ -195,16 +191,8 @@ class RunPolicies:
         return load_language_model(self.start_source(), self.settings)
 
     def policy(self, checkpoint: str) -> tuple[AnyPolicy, str]:
-        """A policy that plays a checkpoint, and the checkpoint's name; see `language_model`.
-
-        If a running training deletes the newest checkpoint meanwhile, its successor is used.
-        """
-        try:
-            language_model, found = self.language_model(checkpoint)
-        except CheckpointGoneError:
-            if checkpoint != "newest":
-                raise
-            return self.policy(checkpoint)
+        """A policy that plays a checkpoint, and the checkpoint's name; see `language_model`."""
+        language_model, found = self.language_model(checkpoint)
         if found == "start":  # a new adapter does not change the output, and some backends require an adapter
             language_model = with_adapter(language_model, self.settings.lora, seed=self.seed)
         return make_backend_policy(self.settings, language_model), found
@@ -232,8 +220,9 @@ class RunPolicies:
         """
         if checkpoint == "start" and self._has_start():
             return None
-        folder = None if checkpoint == "start" else named_checkpoint(self.run.checkpoints, checkpoint)
-        if folder is None:
+        checkpoints = self.run.checkpoints
+        folder = newest_complete(checkpoints) if checkpoint == "newest" else checkpoints / checkpoint
+        if checkpoint == "start" or folder is None or not folder.is_dir():
             raise RunDirectoryError(self._no_checkpoint(checkpoint))
         return folder
 

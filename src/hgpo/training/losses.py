@@ -12,7 +12,7 @@ M micro-batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from hgpo.config import Loss, LossAggregation
+from hgpo.training.batching import Sample
 
 MAX_LOG_RATIO = 20.0  # keeps exp() finite; the losses clip far below it
 _MAX_SEQUENCE_LOG_RATIO = 10.0  # of GSPO's mean over tokens; far above any clip
@@ -106,6 +107,16 @@ def value_loss(
         return error_B / 2, torch.zeros_like(error_B, dtype=torch.bool)
     clipped_B = (old_B + (value_B - old_B).clamp(-clip, clip) - target_B).square()
     return torch.maximum(error_B, clipped_B) / 2, clipped_B > error_B
+
+
+def value_loss_parts(
+    value_B: torch.Tensor, samples: Sequence[Sample], clip: float | None, total_samples: int
+) -> dict[str, torch.Tensor]:
+    """The share that these samples have in the mini-batch's mean value loss, and in the share of clipped values."""
+    values = [sample.value for sample in samples if sample.value is not None]
+    target_B, old_B = (value_B.new_tensor([getattr(value, name) for value in values]) for name in ("target", "old"))
+    loss_B, clipped_B = value_loss(value_B, target_B, old_B, clip)
+    return {"critic_loss": loss_B.sum() / total_samples, "critic_clip_fraction": clipped_B.sum() / total_samples}
 
 
 def explained_variance(target_N: NDArray[np.float64], value_N: NDArray[np.float64]) -> float:

@@ -149,7 +149,8 @@ class StartBuilder:
         """Fine-tune on the demonstrations, probe on other training tasks; return the content of warm_start.json."""
         settings, reporter = self.settings, self.reporter
         probe_tasks = self.tasks[settings.demonstrations : settings.demonstrations + settings.probe_games]
-        parameters = self._print_size(language_model)
+        parameters = sum(parameter.numel() for parameter in language_model.model.parameters())
+        reporter.say(f"Imitating the demonstrations with a model of {parameters:,} parameters")
         policy = make_backend_policy(self.policy, language_model)
         release_memory(policy)
         updates_taken = 0
@@ -202,14 +203,6 @@ class StartBuilder:
             "demonstrated_steps": len(demonstrations),
             "probes": [[probe.update, probe.loss, probe.success] for probe in report.probes],
         }
-
-    def _print_size(self, language_model: LanguageModel) -> int:
-        """Print the numbers of all and of trained parameters; return the number of all."""
-        sizes = [(int(one.numel()), one.requires_grad) for one in language_model.model.parameters()]
-        parameters, trained = sum(size for size, _ in sizes), sum(size for size, trains in sizes if trains)
-        share = "" if trained == parameters else f", of which {trained:,} are trained"
-        self.reporter.say(f"Imitating the demonstrations with a model of {parameters:,} parameters{share}")
-        return parameters
 
     def _pairs(
         self, demonstrations: Sequence[tuple[AgentContext, str]], language_model: LanguageModel

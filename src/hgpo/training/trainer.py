@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from hgpo.config import TrainingSettings
@@ -31,63 +30,20 @@ from hgpo.evaluation.statistics import Evaluation
 from hgpo.policies.base import AnyPolicy, release_memory
 from hgpo.policies.language_model import LanguageModel
 from hgpo.rollout.records import to_step_batch
-from hgpo.runs.checkpoints import newest_complete, restore_generator
+from hgpo.runs.checkpoints import newest_complete
 from hgpo.runs.folder import RunDirectory, append_metrics, lost_evaluations, rewind_metrics
-from hgpo.runs.metrics import GIB, RolloutStore, Seconds, UpdateFacts, peak_resident_gib, update_row
+from hgpo.runs.metrics import GIB, RolloutStore, peak_resident_gib, update_row
 from hgpo.runs.trackers import Trackers
 from hgpo.steps import StepBatch
 from hgpo.training.batching import Sample
-from hgpo.training.checkpoint import load_checkpoint, save_checkpoint
+from hgpo.training.checkpoint import TrainingState, load_checkpoint, save_checkpoint
 from hgpo.training.collector import Collected, Collector
 from hgpo.training.critic import Critic
-from hgpo.training.update import Sampling, Trained, make_optimizer, set_learning_rate, update_policy
+from hgpo.training.update import Sampling, Trained, set_learning_rate, update_policy
 from hgpo.utils.progress import Reporter, update_line, worth_a_line
 from hgpo.utils.text import counted
 
 _RECENT = 5  # the mean time of this many last updates predicts the time of the next updates
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Progress of a run.
-
-    Attributes:
-        update: number of the last complete update; 0: none.
-        tasks_drawn: number of training tasks drawn so far.
-        seconds: time used by earlier processes of the run, up to their newest checkpoint.
-        evaluations: names of the evaluations that the training has made so far.
-    """
-
-    update: int = 0
-    tasks_drawn: int = 0
-    seconds: float = 0.0
-    evaluations: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class TrainingState:
-    """The state that training changes and a checkpoint restores.
-
-    Attributes:
-        language_model: the trained model.
-        optimizer: the model's optimiser, including its moments.
-        rollout_rng: all randomness of the rollouts.
-        update_rng: shuffles samples.
-        progress: see `Progress`.
-    """
-
-    language_model: LanguageModel
-    optimizer: torch.optim.Optimizer
-    rollout_rng: np.random.Generator
-    update_rng: np.random.Generator
-    progress: Progress = Progress()
-
-    @classmethod
-    def initial(cls, language_model: LanguageModel, settings: TrainingSettings, seed: int) -> TrainingState:
-        """The state before the first update."""
-        rollout_seed, update_seed = np.random.SeedSequence(seed).spawn(2)
-        optimizer = make_optimizer(language_model.model, settings)
-        return cls(language_model, optimizer, np.random.default_rng(rollout_seed), np.random.default_rng(update_seed))
 
 
 def restore_state(
@@ -97,33 +53,26 @@ def restore_state(
     folder = newest_complete(run.checkpoints)
     restored = None
     if folder is not None:
-        checkpoint = load_checkpoint(folder, settings, start.limits, device=device, base=start)
-        state = checkpoint.state
-        restored = TrainingState(
-            checkpoint.language_model,
-            checkpoint.optimizer,
-            restore_generator(state["rollout_rng"]),
-            restore_generator(state["update_rng"]),
-            Progress(checkpoint.update, state["tasks_drawn"], state["seconds"]),
-        )
-        for file in lost_evaluations(run, state.get("evaluations", [])):
+        restored = load_checkpoint(folder, settings, start.limits, device=device, base=start)
+        for file in lost_evaluations(run, sorted(restored.evaluations)):
             if file != run.evaluation("before"):  # the evaluation "before" is played again
                 reporter.warn(f"{file} is missing, and its checkpoint may be deleted: training continues without it")
         for name in training_evaluations(run):
             stored_evaluation(run, name)  # raises an error if the evaluation is damaged, before anything is trained
         reporter.say(f"Continuing from {folder}")
-    update = restored.progress.update if restored else 0
+    update = restored.update if restored else 0
     rewind_metrics(run, update)
     rewind_evaluations(run, update, settings.updates)
     if restored:
-        restored.progress = replace(restored.progress, evaluations=tuple(training_evaluations(run)))
+        restored.evaluations = set(training_evaluations(run))
     return restored
 
 
+@dataclass(kw_only=True)
 class Trainer:
-    """Trains one run from its parts, from `state.progress` to the last update.
+    """Trains one run from its parts, from `state.update` to the last update.
 
-    Args:
+    Attributes:
         run: the run's folder.
         state: see `TrainingState`.
         policy: samples from the trained model.
@@ -141,32 +90,26 @@ class Trainer:
         reporter: prints progress.
     """
 
-    def __init__(
-        self,
-        run: RunDirectory,
-        state: TrainingState,
-        *,
-        policy: AnyPolicy,
-        start_policy: Callable[[], AnyPolicy],
-        reference: Any | None,
-        collector: Collector,
-        estimator: Callable[[StepBatch], Advantages],
-        critic: Critic | None,
-        sampling: Sampling,
-        settings: TrainingSettings,
-        store: RolloutStore,
-        evaluator: Evaluator,
-        evaluate_before: bool,
-        evaluate_every: int,
-        reporter: Reporter,
-    ) -> None:
-        self.run, self.state, self.policy, self.start_policy = run, state, policy, start_policy
-        self.model = state.language_model.model
-        self.critic = critic
-        self.trained = Trained(self.model, state.optimizer, reference, critic.shared() if critic else None)
-        self.collector, self.estimator, self.sampling, self.settings = collector, estimator, sampling, settings
-        self.store, self.evaluator, self.reporter = store, evaluator, reporter
-        self.evaluate_before, self.evaluate_every = evaluate_before, evaluate_every
+    run: RunDirectory
+    state: TrainingState
+    policy: AnyPolicy
+    start_policy: Callable[[], AnyPolicy]
+    reference: Any | None
+    collector: Collector
+    estimator: Callable[[StepBatch], Advantages]
+    critic: Critic | None
+    sampling: Sampling
+    settings: TrainingSettings
+    store: RolloutStore
+    evaluator: Evaluator
+    evaluate_before: bool
+    evaluate_every: int
+    reporter: Reporter
+
+    def __post_init__(self) -> None:
+        self.model = self.state.language_model.model
+        shared_critic = self.critic.shared() if self.critic else None
+        self.trained = Trained(self.model, self.state.optimizer, self.reference, shared_critic)
         self.update_seconds: list[float] = []  # of this process
 
     def train(self, started: float, trackers: Trackers) -> tuple[Evaluation | None, Evaluation]:
@@ -179,16 +122,16 @@ class Trainer:
         updates = self.settings.updates
         before = self._evaluate("before", 0, trackers) if self.evaluate_before else None
         self._evaluate_if_due(trackers)  # a process that saved the checkpoint may have died before this evaluation
-        left = updates - self.state.progress.update
+        left = updates - self.state.update
         self.reporter.say(f"Training: {counted(left, 'update')}")
         with self.reporter.counting("updates") as count:
-            self.collector.note = lambda text: count(self.state.progress.update, updates, text)
-            while self.state.progress.update < updates:
-                count(self.state.progress.update, updates)
+            self.collector.note = lambda text: count(self.state.update, updates, text)
+            while self.state.update < updates:
+                count(self.state.update, updates)
                 row = self._timed_update()
                 trackers.row(row)
-                count(self.state.progress.update, updates, f"success {row['success']:.2f}")
-                if worth_a_line(self.state.progress.update, updates):
+                count(self.state.update, updates, f"success {row['success']:.2f}")
+                if worth_a_line(self.state.update, updates):
                     self.reporter.say(update_line(row, updates, self._seconds_left()))
                 self._checkpoint(started)
                 self._evaluate_if_due(trackers)
@@ -196,7 +139,7 @@ class Trainer:
 
     def seconds(self, started: float) -> float:
         """Seconds of the whole run, those of earlier processes included."""
-        return self.state.progress.seconds + time.monotonic() - started
+        return self.state.seconds + time.monotonic() - started
 
     def _timed_update(self) -> dict[str, Any]:
         began = time.monotonic()
@@ -207,9 +150,9 @@ class Trainer:
 
     def one_update(self) -> dict[str, Any]:
         """Collect, compute advantages, update, store; returns the update's metrics."""
-        update = self.state.progress.update + 1
+        update = self.state.update + 1
         began = time.perf_counter()
-        collected = self.collector.collect(update, self.state.progress.tasks_drawn)
+        collected = self.collector.collect(update, self.state.tasks_drawn)
         after_collect = time.perf_counter()
         release_memory(self.policy)
         values = self.critic.estimate(collected.steps) if self.critic else None
@@ -220,21 +163,19 @@ class Trainer:
         self.policy.take_weights(self.model)
         after_update = time.perf_counter()
         self.store.store(update, collected.steps, advantages, batch)
-        self.state.progress = replace(self.state.progress, update=update, tasks_drawn=collected.tasks_drawn)
+        self.state.update, self.state.tasks_drawn = update, collected.tasks_drawn
         return update_row(
-            UpdateFacts(
-                update=update,
-                played=[*collected.steps, *collected.replaced],
-                batch=batch,
-                advantages=advantages,
-                trained=figures,
-                resampled_groups=collected.resampled_groups,
-                tasks_drawn=collected.tasks_drawn,
-                seconds=Seconds(
-                    after_collect - began, after_advantages - after_collect, after_update - after_advantages
-                ),
-                peak_memory_gib=peak_memory_gib(self.model.device),
-            )
+            update=update,
+            played=[*collected.steps, *collected.replaced],
+            batch=batch,
+            advantages=advantages,
+            figures=figures,
+            resampled_groups=collected.resampled_groups,
+            tasks_drawn=collected.tasks_drawn,
+            seconds_collect=after_collect - began,
+            seconds_advantages=after_advantages - after_collect,
+            seconds_update=after_update - after_advantages,
+            peak_memory_gib=peak_memory_gib(self.model.device),
         )
 
     def _train(self, update: int, collected: Collected, batch: StepBatch, advantages: Advantages) -> dict[str, float]:
@@ -275,32 +216,18 @@ class Trainer:
     def _seconds_left(self) -> float:
         """Estimate from the last updates only: won episodes are shorter, so updates become faster."""
         recent = self.update_seconds[-_RECENT:]
-        return sum(recent) / len(recent) * (self.settings.updates - self.state.progress.update)
+        return sum(recent) / len(recent) * (self.settings.updates - self.state.update)
 
     def _checkpoint(self, started: float) -> None:
         """Save the state if a checkpoint is due."""
-        settings, update = self.settings, self.state.progress.update
+        settings, update = self.settings, self.state.update
         if update % settings.checkpoint_every == 0 or update == settings.updates:
-            save_checkpoint(
-                self.run.checkpoints,
-                update,
-                model=self.model,
-                tokenizer=self.state.language_model.tokenizer,
-                optimizer=self.state.optimizer,
-                critic=self.critic,
-                state={
-                    "tasks_drawn": self.state.progress.tasks_drawn,
-                    "seconds": self.seconds(started),
-                    "rollout_rng": self.state.rollout_rng.bit_generator.state,
-                    "update_rng": self.state.update_rng.bit_generator.state,
-                    "evaluations": sorted(self.state.progress.evaluations),
-                },
-                keep=settings.keep_checkpoints,
-            )
+            state = replace(self.state, seconds=self.seconds(started))
+            save_checkpoint(self.run.checkpoints, state, critic=self.critic, keep=settings.keep_checkpoints)
 
     def _evaluate_if_due(self, trackers: Trackers) -> None:
         """Evaluate between first and last update. No random numbers of the training are drawn for it."""
-        update, updates = self.state.progress.update, self.settings.updates
+        update, updates = self.state.update, self.settings.updates
         if 0 < update < updates and evaluation_due(update, updates, self.evaluate_every):
             self._evaluate(evaluation_name(update, updates), update, trackers)
 
@@ -308,14 +235,13 @@ class Trainer:
         """The evaluation `name` of the policy after `update`: loaded if the run has it, else played."""
         evaluation = stored_evaluation(self.run, name)
         if evaluation is None:
-            is_start = name == "before" and self.state.progress.update > 0
+            is_start = name == "before" and self.state.update > 0
             policy = self.start_policy() if is_start else self.policy
             stored = self.evaluator.evaluate(policy, self.run.evaluation(name), model=f"{self.run.path.name} ({name})")
             assert stored is not None, "training sets no limit of costs"
             evaluation = stored.evaluation
         trackers.evaluation(update, evaluation_figures(evaluation))
-        progress = self.state.progress
-        self.state.progress = replace(progress, evaluations=tuple({*progress.evaluations, name}))
+        self.state.evaluations.add(name)
         return evaluation
 
 

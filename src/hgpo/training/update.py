@@ -6,7 +6,7 @@ Shape suffixes: B rows of a micro-batch, T response tokens.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, cos, isfinite, pi
 from typing import Any
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hgpo.config import TrainingSettings
 from hgpo.policies.weights import Precision, adapter_dropout, adapter_off, has_adapter
-from hgpo.training.batching import Sample
+from hgpo.training.batching import Sample, SharePrefixes
 from hgpo.training.log_probs import response_log_probs, times_lowered, token_log_probs, within_memory
 from hgpo.training.losses import (
     LOSSES,
@@ -30,7 +30,7 @@ from hgpo.training.losses import (
     sampler_mismatch,
     token_mean,
     token_weights,
-    value_loss,
+    value_loss_parts,
     weighted_mean,
 )
 
@@ -91,9 +91,10 @@ class Trained:
     critic: SharedCritic | None = None
 
     @property
-    def optimizers(self) -> list[torch.optim.Optimizer]:
-        """The optimisers of the model and of a shared critic's head."""
-        return [self.optimizer] if self.critic is None else [self.optimizer, self.critic.optimizer]
+    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """The optimisers of the model and of a shared critic's head, by the names of their gradient norms."""
+        of_model = {"gradient_norm": self.optimizer}
+        return of_model if self.critic is None else of_model | {"critic_gradient_norm": self.critic.optimizer}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,7 @@ def update_policy(
     rng: np.random.Generator,
     sampling: Sampling = Sampling(),
     *,
-    on_progress: Callable[[int, int], object] | None = None,
+    on_progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> Metrics:
     """Train the model in place on `samples`, each `settings.epochs` times.
 
@@ -212,21 +213,20 @@ def update_policy(
     model.eval()
     lowered_before = times_lowered(model, reference)
     targets = _targets(trained, kept, settings, sampling)
-    totals: defaultdict[str, float] = defaultdict(float)
-    count = done = 0
-    for _ in range(settings.epochs):
-        order = rng.permutation(len(kept))
-        for rows in mini_batches(order, settings.mini_batch_size, len(counted)):
-            with adapter_dropout(model, rng):
-                batch = _MiniBatch.of([targets[row] for row in rows], settings, sampling)
-                metrics = _train_mini_batch(trained, batch, settings, sampling)
-            count += 1
-            done += len(rows)
-            if on_progress is not None:
-                on_progress(done, len(kept) * settings.epochs)
-            for name, value in metrics.items():
-                totals[name] += value
-    means = {name: total / max(1, count) for name, total in totals.items()}
+
+    def step(rows: NDArray[np.int64]) -> Metrics:
+        batch = _MiniBatch.of([targets[row] for row in rows], settings, sampling)
+        return gradient_step(
+            model,
+            trained.optimizers,
+            [target.sample for target in batch.targets],
+            lambda part, width: _micro_batch_loss(trained, batch, part, settings, sampling, width),
+            micro_batch_tokens=settings.micro_batch_tokens,
+            max_gradient_norm=settings.max_gradient_norm,
+            share_prefixes=settings.share_prefixes,
+        )
+
+    means, count = train_epochs(model, len(kept), step, settings, rng, on_progress, counted=len(counted))
     mismatch = _mismatch(targets, settings.importance_cap) if sampling.recompute_log_probs else {}
     counts = {
         "samples": len(kept),
@@ -234,9 +234,38 @@ def update_policy(
         "empty_responses": len(samples) - len(answered),
         "mini_batches": count,
     }
-    _reset_gradients(trained)  # sampling follows, which can use the memory
+    _reset_gradients(trained.optimizers.values())  # sampling follows, which can use the memory
     lowered = times_lowered(model, reference) - lowered_before
     return means | mismatch | counts | ({"out_of_memory": lowered} if lowered else {})
+
+
+def train_epochs(
+    model: Any,
+    samples: int,
+    step: Callable[[NDArray[np.int64]], Metrics],
+    settings: TrainingSettings,
+    rng: np.random.Generator,
+    on_progress: Callable[[int, int], object],
+    *,
+    counted: int = 0,
+) -> tuple[Metrics, int]:
+    """Call `step` with the indices of every mini-batch, in random order, `settings.epochs` times.
+
+    `rng` shuffles the samples and draws the dropout of the model's adapter; `counted` is that of `mini_batches`.
+    Returns the means of the figures that the steps return, and the number of steps.
+    """
+    totals: defaultdict[str, float] = defaultdict(float)
+    count = done = 0
+    for _ in range(settings.epochs):
+        for rows in mini_batches(rng.permutation(samples), settings.mini_batch_size, counted):
+            with adapter_dropout(model, rng):
+                figures = step(rows)
+            count += 1
+            done += len(rows)
+            on_progress(done, samples * settings.epochs)
+            for name, value in figures.items():
+                totals[name] += value
+    return {name: total / count for name, total in totals.items()}, count
 
 
 def mini_batches(order_N: NDArray[np.int64], size: int, counted: int = 0) -> list[NDArray[np.int64]]:
@@ -277,52 +306,56 @@ def _mismatch(targets: list[_Target], cap: float | None) -> Metrics:
     return sampler_mismatch(old_N, sampled_N, cap)
 
 
-def _train_mini_batch(trained: Trained, batch: _MiniBatch, settings: TrainingSettings, sampling: Sampling) -> Metrics:
-    """Accumulate the gradient of one mini-batch, check it, and take one optimiser step."""
-    totals = within_memory(
-        trained.model,
-        [target.sample for target in batch.targets],
-        settings.micro_batch_tokens,
-        lambda parts, width: _accumulate(trained, batch, parts, width, settings, sampling),
-        share_prefixes=settings.share_prefixes,
-    )
-    totals["gradient_norm"] = clip_gradients(trained.optimizer, settings.max_gradient_norm)
-    if trained.critic is not None:
-        totals["critic_gradient_norm"] = clip_gradients(trained.critic.optimizer, settings.max_gradient_norm)
-    for optimizer in trained.optimizers:
-        optimizer.step()
-    return totals
-
-
-def _reset_gradients(trained: Trained) -> None:
-    for optimizer in trained.optimizers:
-        optimizer.zero_grad(set_to_none=True)
-
-
-def _accumulate(
-    trained: Trained,
-    batch: _MiniBatch,
-    micro_batches: list[NDArray[np.int64]],
-    width: int | None,
-    settings: TrainingSettings,
-    sampling: Sampling,
+def gradient_step(
+    model: Any,
+    optimizers: Mapping[str, torch.optim.Optimizer],
+    samples: Sequence[Sample],
+    loss_of: Callable[[NDArray[np.int64], int | None], dict[str, torch.Tensor]],
+    *,
+    micro_batch_tokens: int,
+    max_gradient_norm: float,
+    share_prefixes: SharePrefixes,
+    setting: str = "training.micro_batch_tokens",
 ) -> Metrics:
-    """The gradient of one mini-batch, starting from zero, and its figures."""
-    totals: defaultdict[str, float] = defaultdict(float)
-    _reset_gradients(trained)
-    for rows in micro_batches:
-        parts = _micro_batch_loss(trained, batch, rows, settings, sampling, width)
-        metrics = _numbers(parts)
-        if not isfinite(metrics["loss"]):
-            _reset_gradients(trained)
-            raise FloatingPointError(
-                f"the loss is {metrics['loss']}: the parameters were not changed ({metrics}). "
-                "Lower the learning rate or resume from an earlier checkpoint"
-            )
-        parts["loss"].backward()  # type: ignore[no-untyped-call]
-        for name, value in metrics.items():
-            totals[name] += value
-    return dict(totals)
+    """Accumulate the gradient of one mini-batch over micro-batches, check it, and take one optimiser step.
+
+    `optimizers` are by the names of their gradient norms. `loss_of` takes the indices of a micro-batch and the width of
+    shared rows (or None), and returns its share in the mini-batch's loss ("loss", with gradient) and in each figure.
+    Returns the figures of the mini-batch and the gradient norms before clipping.
+
+    Raises:
+        FloatingPointError: the loss or a gradient is not finite; the parameters keep their values.
+    """
+
+    def accumulate(micro_batches: list[NDArray[np.int64]], width: int | None) -> Metrics:
+        totals: defaultdict[str, float] = defaultdict(float)
+        _reset_gradients(optimizers.values())
+        for rows in micro_batches:
+            parts = loss_of(rows, width)
+            figures = _numbers(parts)
+            if not isfinite(figures["loss"]):
+                _reset_gradients(optimizers.values())
+                raise FloatingPointError(
+                    f"the loss is {figures['loss']}: the parameters were not changed ({figures}). "
+                    "Lower the learning rate (critic.learning_rate if critic_loss is not finite), or resume from an "
+                    "earlier checkpoint"
+                )
+            parts["loss"].backward()  # type: ignore[no-untyped-call]
+            for name, value in figures.items():
+                totals[name] += value
+        return dict(totals)
+
+    figures = within_memory(model, samples, micro_batch_tokens, accumulate, setting, share_prefixes)
+    for name, optimizer in optimizers.items():
+        figures[name] = _clip_gradients(optimizer, max_gradient_norm)
+    for optimizer in optimizers.values():
+        optimizer.step()
+    return figures
+
+
+def _reset_gradients(optimizers: Iterable[torch.optim.Optimizer]) -> None:
+    for optimizer in optimizers:
+        optimizer.zero_grad(set_to_none=True)
 
 
 def _micro_batch_loss(
@@ -377,30 +410,11 @@ def _micro_batch_loss(
     if references:
         parts["loss"] = parts["loss"] + settings.kl_coefficient * parts["kl"]
     if trained.critic is not None:
-        _add_value_loss(parts, trained.critic, samples, found.prompt_end_BH, len(batch.targets))
+        assert found.prompt_end_BH is not None, "it was asked for"
+        value_B = trained.critic.normal_values(found.prompt_end_BH)
+        parts |= value_loss_parts(value_B, samples, trained.critic.value_clip, len(batch.targets))
+        parts["loss"] = parts["loss"] + trained.critic.loss_weight * parts["critic_loss"]
     return parts
-
-
-def _add_value_loss(
-    parts: dict[str, torch.Tensor],
-    critic: SharedCritic,
-    samples: Sequence[Sample],
-    prompt_end_BH: torch.Tensor | None,
-    total_samples: int,
-) -> None:
-    """Add the critic's term to the loss: the mean over the samples of the mini-batch."""
-    assert prompt_end_BH is not None, "it was asked for"
-    value_B = critic.normal_values(prompt_end_BH)
-    loss_B, clipped_B = value_loss(value_B, *stacked_targets(samples, value_B), critic.value_clip)
-    parts["critic_loss"] = loss_B.sum() / total_samples
-    parts["critic_clip_fraction"] = clipped_B.sum() / total_samples
-    parts["loss"] = parts["loss"] + critic.loss_weight * parts["critic_loss"]
-
-
-def stacked_targets(samples: Sequence[Sample], like_B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Targets and old values of the samples, float32[B] each."""
-    values = [sample.value for sample in samples if sample.value is not None]
-    return like_B.new_tensor([value.target for value in values]), like_B.new_tensor([value.old for value in values])
 
 
 def _numbers(parts: dict[str, torch.Tensor]) -> Metrics:
@@ -417,7 +431,7 @@ def _stack(rows: list[NDArray[np.float32]], like_BT: torch.Tensor) -> torch.Tens
     return torch.from_numpy(padded_BT).to(like_BT.device)
 
 
-def clip_gradients(optimizer: torch.optim.Optimizer, max_norm: float) -> float:
+def _clip_gradients(optimizer: torch.optim.Optimizer, max_norm: float) -> float:
     """Scale the gradients to a norm of at most `max_norm`; return the norm before. FloatingPointError: not finite."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])

@@ -13,16 +13,15 @@ from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from hgpo.config import TrainingSettings, WarmStartSettings
 from hgpo.messages import Conversation
 from hgpo.policies.language_model import LanguageModel
 from hgpo.policies.weights import adapter_dropout
 from hgpo.training.batching import Sample
-from hgpo.training.log_probs import token_log_probs, within_memory
+from hgpo.training.log_probs import token_log_probs
 from hgpo.training.losses import token_mean
-from hgpo.training.update import clip_gradients
+from hgpo.training.update import gradient_step
 
 _BATCHES_SORTED_TOGETHER = 16
 
@@ -107,7 +106,7 @@ class WarmStart:
 
         Raises:
             ValueError: there are no demonstrations, or one exceeds the model's limits or the memory.
-            FloatingPointError: the gradient is not finite; the parameters keep the values before that update.
+            FloatingPointError: the loss or the gradient is not finite; the parameters keep their values.
         """
         settings = self._settings
         samples = encode_demonstrations(self._language_model, demonstrations)
@@ -149,41 +148,35 @@ class WarmStart:
 
     def _train_batch(self, samples: list[Sample]) -> float:
         settings = self._settings
-        total_loss = within_memory(
-            self._model,
-            samples,
-            settings.micro_batch_tokens,
-            lambda batches, width: self._accumulate(samples, batches, width),
-            setting="warm_start.micro_batch_tokens",
-            share_prefixes=self._training.share_prefixes,
-        )
-        clip_gradients(self._optimizer, settings.max_gradient_norm)
         self._update += 1
         self._updates_taken += 1
         for group in self._optimizer.param_groups:
             group["lr"] = settings.learning_rate * min(1.0, self._update / (settings.warmup_updates + 1))
-        self._optimizer.step()
-        return total_loss
-
-    def _accumulate(self, samples: list[Sample], batches: list[NDArray[np.int64]], width: int | None) -> float:
-        """Compute the gradient of a batch, starting from zero, and return its loss."""
         total_tokens = sum(len(sample.response_ids) for sample in samples)
-        total_loss = 0.0
-        self._optimizer.zero_grad(set_to_none=True)
-        for rows in batches:
-            found = token_log_probs(
-                self._model,
-                [samples[row] for row in rows],
-                precision=self._language_model.limits.precision,
-                entropy="none",
-                max_logits=self._training.max_logits,
-                recompute_layers=self._training.gradient_checkpointing,
-                row_tokens=width,
-            )
-            loss = token_mean(-found.log_prob_BT, found.mask_BT, total_tokens)
-            loss.backward()  # type: ignore[no-untyped-call]
-            total_loss += loss.item()
-        return total_loss
+        figures = gradient_step(
+            self._model,
+            {"gradient_norm": self._optimizer},
+            samples,
+            lambda rows, width: {"loss": self._loss([samples[row] for row in rows], total_tokens, width)},
+            micro_batch_tokens=settings.micro_batch_tokens,
+            max_gradient_norm=settings.max_gradient_norm,
+            share_prefixes=self._training.share_prefixes,
+            setting="warm_start.micro_batch_tokens",
+        )
+        return figures["loss"]
+
+    def _loss(self, samples: list[Sample], total_tokens: int, width: int | None) -> torch.Tensor:
+        """The share that these samples have in the batch's loss, with gradient."""
+        found = token_log_probs(
+            self._model,
+            samples,
+            precision=self._language_model.limits.precision,
+            entropy="none",
+            max_logits=self._training.max_logits,
+            recompute_layers=self._training.gradient_checkpointing,
+            row_tokens=width,
+        )
+        return token_mean(-found.log_prob_BT, found.mask_BT, total_tokens)
 
     def _distance(self, success: float) -> float:
         return max(self._settings.target_low - success, success - self._settings.target_high, 0.0)

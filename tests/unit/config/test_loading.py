@@ -15,19 +15,18 @@ def refused(*overrides: str) -> str:
 
 
 def test_a_dumped_config_loads_equal(tmp_path):
-    config = load_config(None, [*TINY, "run.name=x", "advantage.options.preset=verl-agent", "evaluation.seeds=[1, 2]"])
+    changed = [
+        "run.name=x",
+        "advantage.options.preset=verl-agent",
+        "evaluation.seeds=[1, 2]",
+        "training.dual_clip=none",
+    ]
+    config = load_config(None, [*TINY, *changed])
     (tmp_path / "config.toml").write_text(dump_config(config))
     assert load_config(tmp_path / "config.toml") == config
     assert config.advantage.options == {"preset": "verl-agent"}
     assert config.evaluation.seeds == (1, 2)
-
-
-def test_none_can_be_written_and_is_kept(tmp_path):
-    config = load_config(None, [*TINY, "training.dual_clip=none"])
     assert config.training.dual_clip is None
-    path = tmp_path / "config.toml"
-    path.write_text(dump_config(config))
-    assert load_config(path) == config
 
 
 @pytest.mark.parametrize(
@@ -68,11 +67,6 @@ def test_what_is_unknown_or_contradictory_is_refused_by_name(override, message):
     assert message in refused(*overrides)
 
 
-def test_all_mistakes_are_reported_at_once():
-    message = refused("training.learning_rate=-1", "agent.history_length=-1", "x.y=1")
-    assert all(name in message for name in ("training.learning_rate", "agent.history_length", "x"))
-
-
 def test_histories_are_compared_as_far_as_the_agent_remembers():
     remembers = [*TINY, "agent.history_length=4"]
     assert load_config(None, remembers).estimator_options == {"history_length": 4}
@@ -80,14 +74,6 @@ def test_histories_are_compared_as_far_as_the_agent_remembers():
     assert load_config(None, mixed).estimator_options == {"history_length": 4}
     for without in ("gigpo", "nested_td"):  # its groups are as deep as its own option says
         assert load_config(None, [*TINY, f"advantage.estimator={without}"]).estimator_options == {}
-
-
-def test_a_missing_or_broken_recipe_is_named(tmp_path):
-    with pytest.raises(ConfigError, match="no such recipe"):
-        load_config(tmp_path / "none.toml")
-    (tmp_path / "bad.toml").write_text("[run\n")
-    with pytest.raises(ConfigError, match=r"bad\.toml is not valid TOML"):
-        load_config(tmp_path / "bad.toml")
 
 
 def test_every_setting_is_described():

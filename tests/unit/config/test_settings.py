@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hgpo.config import Config, ConfigError, load_config, read_config
+from hgpo.config import Config, ConfigError, read_config
 
 MODEL = 'policy.model="some/model"'
 
@@ -46,9 +46,3 @@ def test_what_it_cannot_be_is_refused_by_name() -> None:
         read_config(None, [MODEL, "training.importance_cap=0.5"])
     with pytest.raises(ConfigError, match=r"policy\.lora\.dropout = 0\.1 is used only by the engine 'built-in'"):
         read_config(None, [MODEL, "run.engine=verl", "policy.lora.rank=4", "policy.lora.dropout=0.1"])
-
-
-def test_the_cap_can_be_switched_off() -> None:
-    assert (
-        load_config(None, ["warm_start.enabled=true", "training.importance_cap=none"]).training.importance_cap is None
-    )

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
 
 from hgpo.estimators import compute_advantages
-from hgpo.runs.metrics import Seconds, UpdateFacts, advantage_metrics, update_row
+from hgpo.estimators.diagnostics import summarise_levels
+from hgpo.runs.metrics import update_row
 from hgpo.steps import StepBatch
 from metric_keys import explained, general
 from step_records import step_record
@@ -24,7 +24,7 @@ BATCH = StepBatch.from_columns(
 
 def test_the_keys_by_level() -> None:
     advantages = compute_advantages(BATCH, "hgpo", gamma=0.5, history_length=1)
-    metrics = advantage_metrics(BATCH, advantages)
+    metrics = summarise_levels(BATCH, advantages).flat()
     for level in advantages.levels:
         assert metrics[f"group_size_{level.k}"] == pytest.approx(level.size.mean(), rel=1e-15)
         assert metrics[f"group_usable_{level.k}"] == np.mean(level.used)
@@ -36,11 +36,11 @@ def test_the_keys_by_level() -> None:
 
 @pytest.mark.parametrize("estimator", ["hgpo", "gigpo", "grpo", "reinforce"])
 def test_every_key_is_explained(estimator: str) -> None:
-    metrics = advantage_metrics(BATCH, compute_advantages(BATCH, estimator))
+    metrics = summarise_levels(BATCH, compute_advantages(BATCH, estimator)).flat()
     assert general(metrics) <= explained()
 
 
-def facts(**changes: Any) -> UpdateFacts:
+def row_of(peak_memory_gib: float | None = None) -> dict[str, Any]:
     steps = [
         step_record(
             step=step,
@@ -53,21 +53,23 @@ def facts(**changes: Any) -> UpdateFacts:
         )
         for step in range(2)
     ]
-    plain = UpdateFacts(
+    return update_row(
         update=3,
         played=steps,
         batch=BATCH,
         advantages=compute_advantages(BATCH, "hgpo"),
-        trained={"loss": -0.5, "samples": 7},
+        figures={"loss": -0.5, "samples": 7},
         resampled_groups=1,
         tasks_drawn=48,
-        seconds=Seconds(collect=1.0, advantages=0.5, update=2.5),
+        seconds_collect=1.0,
+        seconds_advantages=0.5,
+        seconds_update=2.5,
+        peak_memory_gib=peak_memory_gib,
     )
-    return dataclasses.replace(plain, **changes)
 
 
 def test_the_row_of_an_update() -> None:
-    row = update_row(facts())
+    row = row_of()
     assert row["update"] == 3
     assert (row["steps"], row["prompt_tokens"], row["response_tokens"]) == (2, 60, 20)
     assert row["tokens_per_second"] == 80 / 4.0
@@ -77,7 +79,6 @@ def test_the_row_of_an_update() -> None:
     assert general(row) <= explained()
 
 
-def test_what_nobody_looked_at_is_left_out_and_what_one_engine_counts_is_added() -> None:
-    assert "peak_memory_gib" not in update_row(facts())
-    row = update_row(facts(peak_memory_gib=0.5, engine_counts={"lost_trajectories": 2}))
-    assert (row["peak_memory_gib"], row["lost_trajectories"]) == (0.5, 2)
+def test_what_nobody_looked_at_is_left_out() -> None:
+    assert "peak_memory_gib" not in row_of()
+    assert row_of(peak_memory_gib=0.5)["peak_memory_gib"] == 0.5

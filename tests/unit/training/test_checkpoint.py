@@ -1,31 +1,25 @@
 import copy
-import shutil
 
 import numpy as np
 import pytest
 import torch
 
 from hgpo.config import TrainingSettings
-from hgpo.runs.checkpoints import CheckpointError, newest_complete, restore_generator
+from hgpo.runs.checkpoints import CheckpointError
 from hgpo.training import checkpoint as module
-from hgpo.training.checkpoint import load_checkpoint, open_language_model, save_checkpoint
+from hgpo.training.checkpoint import TrainingState, load_checkpoint, open_language_model, save_checkpoint
 from hgpo.training.update import Trained, make_optimizer, update_policy
 from tiny_models import tiny_model, tiny_samples
 
 SETTINGS = TrainingSettings(learning_rate=1e-3, mini_batch_size=8)
 
 
-def save(folder, update, *, state=None, policy=None, optimizer=None):
+def save(folder, update, *, policy=None, optimizer=None, rollout_rng=None, update_rng=None):
     policy = policy or tiny_model()
+    rngs = (rng or np.random.default_rng(0) for rng in (rollout_rng, update_rng))
     optimizer = optimizer or make_optimizer(policy.model, SETTINGS)
-    save_checkpoint(
-        folder,
-        update,
-        model=policy.model,
-        tokenizer=policy.tokenizer,
-        optimizer=optimizer,
-        state=state or {},
-    )
+    state = TrainingState(policy, optimizer, *rngs, update, tasks_drawn=7, seconds=0.5, evaluations={"before"})
+    save_checkpoint(folder, state)
 
 
 def names(folder):
@@ -36,19 +30,19 @@ def test_continuing_from_a_checkpoint_is_bit_identical(tmp_path):
     policy, samples = tiny_model(), tiny_samples(20)
     reference = copy.deepcopy(policy.model)
     model, optimizer, rng = policy.model, make_optimizer(policy.model, SETTINGS), np.random.default_rng(5)
+    rollout_rng = np.random.default_rng(7)
+    rollout_rng.integers(10, dtype=np.uint32)  # leaves half a word buffered
     straight = []
     for update in range(4):
         if update == 2:
-            save(tmp_path, 2, policy=policy, optimizer=optimizer, state={"rng": rng.bit_generator.state, "note": "ü"})
+            save(tmp_path, 2, policy=policy, optimizer=optimizer, rollout_rng=rollout_rng, update_rng=rng)
         straight.append(update_policy(Trained(model, optimizer, reference), samples, SETTINGS, rng))
     loaded = load_checkpoint(tmp_path / "2", SETTINGS, device="cpu")
-    rng = restore_generator(loaded.state["rng"])
-    resumed = [
-        update_policy(Trained(loaded.language_model.model, loaded.optimizer, reference), samples, SETTINGS, rng)
-        for _ in range(2)
-    ]
-    assert loaded.update == 2
-    assert loaded.state["note"] == "ü"
+    trained = Trained(loaded.language_model.model, loaded.optimizer, reference)
+    resumed = [update_policy(trained, samples, SETTINGS, loaded.update_rng) for _ in range(2)]
+    assert (loaded.update, loaded.tasks_drawn, loaded.seconds, loaded.evaluations) == (2, 7, 0.5, {"before"})
+    assert loaded.rollout_rng.integers(10, dtype=np.uint32) == rollout_rng.integers(10, dtype=np.uint32)
+    assert loaded.rollout_rng.random(5).tolist() == rollout_rng.random(5).tolist()
     assert resumed == straight[2:]
     for name, parameter in loaded.language_model.model.named_parameters():
         assert torch.equal(parameter, model.get_parameter(name)), name
@@ -67,42 +61,15 @@ def test_folder_holds_no_pickle_and_no_leftovers(tmp_path):
     assert {path.suffix for path in (tmp_path / "3").iterdir()} <= {".json", ".safetensors", ".jinja"}
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", "trainer_state.json", "tokenizer.json"])
-@pytest.mark.parametrize("damage", ["missing", "cut"])
-def test_damaged_checkpoints_are_skipped_with_a_message(tmp_path, caplog, file, damage):
-    save(tmp_path, 1)
-    shutil.copytree(tmp_path / "1", tmp_path / "2")
-    path = tmp_path / "2" / file
-    if damage == "missing":
-        path.unlink()
-    else:
-        path.write_bytes(path.read_bytes()[:-7])
-    assert newest_complete(tmp_path) == tmp_path / "1"
-    assert file in caplog.text
-    with pytest.raises(CheckpointError, match=rf"{file}.*Delete the checkpoint folder"):
-        load_checkpoint(tmp_path / "2", SETTINGS)
-    with pytest.raises(CheckpointError, match=rf"{file}.*Delete the checkpoint folder"):
-        open_language_model(tmp_path / "2")
-
-
 def test_a_device_that_is_not_there_is_no_damage(tmp_path):
     save(tmp_path, 1)
     with pytest.raises(ValueError, match='no device "cuda:99" here'):
         open_language_model(tmp_path / "1", device="cuda:99")
 
 
-def test_garbage_inside_a_file_of_the_right_size_is_an_error(tmp_path):
-    for file in ("model.safetensors", "optimizer.safetensors"):
-        save(tmp_path, 1)
-        path = tmp_path / "1" / file
-        path.write_bytes(b"\xff" * path.stat().st_size)
-        with pytest.raises(CheckpointError, match="Delete the checkpoint folder"):
-            load_checkpoint(tmp_path / "1", SETTINGS, device="cpu")
-
-
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_one_flipped_bit_in_any_file_is_found(tmp_path, seed):
-    save(tmp_path, 1, state={"rng": np.random.default_rng(0).bit_generator.state})
+    save(tmp_path, 1)
     rng = np.random.default_rng(seed)
     for path in sorted((tmp_path / "1").iterdir()):
         whole = path.read_bytes()
@@ -111,6 +78,9 @@ def test_one_flipped_bit_in_any_file_is_found(tmp_path, seed):
         try:
             with pytest.raises(CheckpointError, match=f"Delete the checkpoint folder {tmp_path / '1'} to"):
                 load_checkpoint(tmp_path / "1", SETTINGS, device="cpu")
+            if path.name != "optimizer.safetensors":
+                with pytest.raises(CheckpointError, match=f"Delete the checkpoint folder {tmp_path / '1'} to"):
+                    open_language_model(tmp_path / "1")
         except BaseException as error:
             raise AssertionError(f"{path.name}, bit {place}") from error
         path.write_bytes(whole)
@@ -134,18 +104,3 @@ def test_optimizer_state_of_another_model_is_an_error(tmp_path):
     other = tiny_model(layers=1)
     with pytest.raises(CheckpointError, match=r"layers\.1"):
         module._restore_optimizer(tmp_path / "1", other.model, make_optimizer(other.model, SETTINGS))
-
-
-def test_dying_while_writing_leaves_the_checkpoint_before(tmp_path, monkeypatch):
-    save(tmp_path, 1, state={"count": 1})
-
-    def die(*_):
-        raise OSError("disk full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "save_file", die)
-        with pytest.raises(OSError, match="disk full"):
-            save(tmp_path, 2)
-        assert newest_complete(tmp_path) == tmp_path / "1"
-    save(tmp_path, 2)
-    assert names(tmp_path) == ["1", "2"]

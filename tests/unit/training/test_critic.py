@@ -161,7 +161,8 @@ def test_the_gradient_is_that_of_the_loss(share_prefixes: bool, adapter: bool) -
     model = random_head(learner.model).double()
     samples = [replace(prompt_sample(one.prompt_ids), value=one.value) for one in gradient_samples()]
     width = 200 if share_prefixes else None
-    learner._accumulate(samples, [np.array([0, 2, 4]), np.array([1, 3, 5])], width)
+    for part in (samples[::2], samples[1::2]):
+        learner._loss(part, len(samples), width)["loss"].backward()
     trained = model.trained_parameters()
     gradients = [parameter.grad for parameter in trained]
     generator = torch.Generator().manual_seed(0)
@@ -176,10 +177,10 @@ def test_the_gradient_is_that_of_the_loss(share_prefixes: bool, adapter: bool) -
         with torch.no_grad():
             for parameter, way in zip(trained, ways, strict=True):
                 parameter.add_(distance * way.to(parameter.dtype))
-            loss, _ = learner._loss(samples, width)
+            loss = learner._loss(samples, len(samples), width)["loss"]
             for parameter, way in zip(trained, ways, strict=True):
                 parameter.sub_(distance * way.to(parameter.dtype))
-        return float(loss) / len(samples)
+        return float(loss)
 
     assert slope == pytest.approx((loss_at(1e-3) - loss_at(-1e-3)) / 2e-3, rel=3e-3)
 
@@ -205,7 +206,7 @@ def test_a_shared_critic_adds_its_gradient_to_the_policys(share_prefixes: bool) 
     random_head(alone.model)
     start = {name: parameter.detach().clone() for name, parameter in alone.model.named_parameters()}
     prompts = [replace(prompt_sample(one.prompt_ids), value=one.value) for one in samples]
-    alone._accumulate(prompts, [np.arange(len(prompts))], None)
+    alone._loss(prompts, len(prompts), None)["loss"].backward()
     gradient = {name: parameter.grad for name, parameter in alone.model.named_parameters()}
     policy_only, both = joint(1e-9), joint(0.5)
     for name, before in start.items():
@@ -234,7 +235,7 @@ def test_what_is_not_finite_is_not_learned() -> None:
     learner = critic(learning_rate=1e-2)
     sample = gradient_samples(1)[0]
     before = copy.deepcopy(learner.model.state_dict())
-    with pytest.raises(FloatingPointError, match=r"critic's loss is nan: lower critic\.learning_rate"):
+    with pytest.raises(FloatingPointError, match=r"the loss is nan.*critic\.learning_rate"):
         learner.train([sample.prompt_ids], [ValueTarget(float("nan"), 0.0)], np.random.default_rng(0))
     for name, value in learner.model.state_dict().items():
         torch.testing.assert_close(value, before[name], atol=0, rtol=0)

@@ -265,25 +265,22 @@ def container(limit: str, used: int = 0, cached: int = 0) -> dict[str, str]:
     return {f"sys/fs/cgroup/{name}": f"{text}\n" for name, text in files.items()}
 
 
-def test_without_a_limit_the_machines_memory_counts(tmp_path: Path) -> None:
-    assert available_gib(CPU, machine(tmp_path, {})) == 16
-    assert available_gib(CPU, machine(tmp_path, container("max"))) == 16
-
-
-def test_a_containers_limit_counts_less_what_is_used(tmp_path: Path) -> None:
-    files = container(limit=str(8 * GIB), used=3 * GIB, cached=GIB)
-    assert available_gib(CPU, machine(tmp_path, files)) == 6
-    assert available_gib(CPU, machine(tmp_path, files, available_gib=2)) == 2
-    assert available_gib(CPU, machine(tmp_path, container(limit="5", used=7))) == 0
-
-
-def test_what_the_process_uses_already_is_included(tmp_path: Path) -> None:
-    files = {"proc/self/status": "Name: x\nVmRSS:\t 1048576 kB\n"}
-    assert available_gib(CPU, machine(tmp_path, files)) == 17
-
-
-def test_without_proc_it_is_unknown(tmp_path: Path) -> None:
-    assert available_gib(CPU, tmp_path) is None
+@pytest.mark.parametrize(
+    ("files", "free", "available"),
+    [
+        ({}, 16, 16),
+        (container("max"), 16, 16),
+        (container(limit=str(8 * GIB), used=3 * GIB, cached=GIB), 16, 6),  # the limit less what is used
+        (container(limit=str(8 * GIB), used=3 * GIB, cached=GIB), 2, 2),
+        (container(limit="5", used=7), 16, 0),
+        ({"proc/self/status": "Name: x\nVmRSS:\t 1048576 kB\n"}, 16, 17),  # what the process uses already is included
+    ],
+)
+def test_available_memory_is_that_of_machine_and_container(
+    tmp_path: Path, files: dict[str, str], free: int, available: int
+) -> None:
+    assert available_gib(CPU, tmp_path) is None  # without /proc
+    assert available_gib(CPU, machine(tmp_path, files, free)) == available
 
 
 @pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="Linux")

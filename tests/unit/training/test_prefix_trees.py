@@ -124,13 +124,14 @@ def test_recomputed_layers_read_trees_too():
     again.log_prob_BT.sum().backward()
 
 
+@pytest.mark.parametrize("share_prefixes", [False, True])
 @pytest.mark.parametrize("limit", [1, 50, 10_000])
-def test_the_size_of_batches_changes_nothing(limit):
+def test_the_size_of_batches_changes_nothing(limit, share_prefixes):
     model = tiny_model().model
     samples = samples_that_share(11)
     apart = response_log_probs(model, samples, share_prefixes=False)
-    shared = response_log_probs(model, samples, max_tokens=limit, share_prefixes=True)
-    for one, other in zip(apart, shared, strict=True):
+    found = response_log_probs(model, samples, max_tokens=limit, share_prefixes=share_prefixes)
+    for one, other in zip(apart, found, strict=True):
         np.testing.assert_allclose(other, one, atol=1e-5)
 
 

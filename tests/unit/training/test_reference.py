@@ -90,20 +90,6 @@ def frequencies(model):
     return {name: buffer.clone() for name, buffer in model.named_buffers() if name.endswith("inv_freq")}
 
 
-@pytest.mark.parametrize(
-    "copied", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["a copy", "the start itself"]
-)
-@pytest.mark.parametrize("family", QUICK_AND_SLOW)
-def test_in_bfloat16_it_keeps_the_frequencies_of_rotary_embeddings(family, copied):
-    start = tiny_model()
-    start.__dict__["model"] = rotary_model(family)  # as loaded; its vocabulary is not the tokenizer's
-    trained = start if copied else tiny_model()
-    expected = frequencies(start.model)
-    found = frequencies(reference_model(start, trained, "bfloat16"))
-    assert expected
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_start_policy_does_not_diverge_from_itself_at_3500_tokens(family):
@@ -119,37 +105,51 @@ def test_the_start_policy_does_not_diverge_from_itself_at_3500_tokens(family):
     assert k3 < 1e-3
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_model_that_was_cast_as_a_whole_gets_its_frequencies_back(family):
-    model = rotary_model(family)
-    expected = frequencies(model)
-    restore_rotary(model.to(torch.bfloat16))
-    found = frequencies(model)
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
-    assert model.dtype == torch.bfloat16
+def reference_of_a_copy(start, folder):
+    return reference_model(start, start, "bfloat16")
+
+
+def reference_itself(start, folder):
+    return reference_model(start, tiny_model(), "bfloat16")
+
+
+def cast_as_a_whole(start, folder):
+    model = start.model.to(torch.bfloat16)
+    restore_rotary(model)
+    return model
+
+
+def loaded(start, folder):
+    start.model.save_pretrained(folder)
+    return load_model(folder, device="cpu", dtype="bfloat16")
+
+
+def with_an_adapter(start, folder):
+    return base_model(add_adapter(loaded(start, folder), Adapter(2, 4), seed=0))
+
+
+def recomputing_layers(start, folder):
+    model = loaded(start, folder)
+    model.gradient_checkpointing_enable()
+    return model
+
+
+def in_float32_again(start, folder):
+    return loaded(start, folder).float()
+
+
+QUICK_WAYS = (reference_of_a_copy, cast_as_a_whole, loaded)
+SLOW_WAYS = (reference_itself, with_an_adapter, recomputing_layers, in_float32_again)
 
 
 @pytest.mark.parametrize("family", QUICK_AND_SLOW)
-@pytest.mark.parametrize(
-    "copy",
-    [
-        "loaded",
-        *(
-            pytest.param(copy, marks=pytest.mark.slow)
-            for copy in ("with an adapter", "recomputing layers", "in float32 again")
-        ),
-    ],
-)
-def test_other_copies_keep_them_already(family, copy, tmp_path):
-    model = rotary_model(family)
-    model.save_pretrained(tmp_path)
-    expected = frequencies(model)
-    found = load_model(tmp_path, device="cpu", dtype="bfloat16")
-    if copy == "with an adapter":
-        found = base_model(add_adapter(found, Adapter(2, 4), seed=0))
-    elif copy == "recomputing layers":
-        found.gradient_checkpointing_enable()
-    elif copy == "in float32 again":
-        found.float()
-    assert found.dtype == (torch.float32 if copy == "in float32 again" else torch.bfloat16)
-    assert all(torch.equal(buffer, expected[name]) for name, buffer in frequencies(found).items())
+@pytest.mark.parametrize("way", [*QUICK_WAYS, *(pytest.param(way, marks=pytest.mark.slow) for way in SLOW_WAYS)])
+def test_every_copy_in_bfloat16_keeps_the_frequencies_of_rotary_embeddings(family, way, tmp_path):
+    start = tiny_model()
+    start.__dict__["model"] = rotary_model(family)  # as loaded; its vocabulary is not the tokenizer's
+    expected = frequencies(start.model)
+    model = way(start, tmp_path)
+    found = frequencies(model)
+    assert expected
+    assert model.dtype == (torch.float32 if way is in_float32_again else torch.bfloat16)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)

@@ -74,7 +74,7 @@ from hgpo.rollout.prompts import RolloutError
 from hgpo.rollout.records import StepRecord, summarise_trajectories, to_step_batch
 from hgpo.runs.checkpoints import is_complete
 from hgpo.runs.folder import RunDirectory, append_metrics, read_json, rewind_metrics, write_json
-from hgpo.runs.metrics import RolloutStore, Seconds, UpdateFacts, update_row
+from hgpo.runs.metrics import RolloutStore, update_row
 from hgpo.training.value_model import ReturnScale
 from hgpo.utils.progress import Reporter, update_line
 
@@ -237,34 +237,38 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> Any:
         """One update; its row of `metrics.jsonl` is written before any checkpoint of it."""
         batch = super().step(metrics, timing_raw)
-        row = update_row(self._facts(metrics, timing_raw))
+        row = self._row(metrics, timing_raw)
         append_metrics(self.run, row)
         metrics.update(row)  # verl sends them to the trackers
         self.reporter.say(update_line(row, self.recipe.training.updates))
         return batch
 
-    def _facts(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> UpdateFacts:
-        """The facts of the finished update; `metrics` and `timing_raw` are verl's."""
+    def _row(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> dict[str, Any]:
+        """The row of the finished update; `metrics` and `timing_raw` are verl's."""
         settings, state = self.recipe.training, self.update_state
-        counts = {
+        figures = {
+            **update_metrics(metrics, settings),
             "samples": len(state.trained),
             "tokens": sum(len(record.token_ids) for record in state.trained),
             "empty_responses": 0,
             "mini_batches": state.cut.mini_batches * settings.epochs if state.trained else 0,
+            "lost_trajectories": state.lost,
+            "padding_rows": state.cut.padding,
+            **state.staleness,
         }
         phases = ("old_log_prob", "ref", "values", "update_critic", "update_actor")
-        train = sum(timing_raw.get(phase, 0.0) for phase in phases)
-        return UpdateFacts(
+        return update_row(
             update=self.global_steps,
             played=state.steps.records,
             batch=state.batch,
             advantages=state.advantages,
-            trained={**update_metrics(metrics, settings), **counts},
+            figures=figures,
             resampled_groups=0,
             tasks_drawn=self.tasks_drawn,
-            seconds=Seconds(timing_raw["gen"], timing_raw["adv"], train),
+            seconds_collect=timing_raw["gen"],
+            seconds_advantages=timing_raw["adv"],
+            seconds_update=sum(timing_raw.get(phase, 0.0) for phase in phases),
             peak_memory_gib=peak_memory_gib(metrics),
-            engine_counts={"lost_trajectories": state.lost, "padding_rows": state.cut.padding, **state.staleness},
         )
 
     def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *_: Any, **__: Any) -> None:

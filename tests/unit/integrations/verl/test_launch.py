@@ -72,7 +72,7 @@ def test_a_run_that_is_there_already_is_told_to_resume(started: Launch) -> None:
     run = started.train("alfworld")
     with pytest.raises(RunDirectoryError, match="--resume"):
         started.train("alfworld")
-    assert started.resume(run) == run
+    assert started.resume(run).path == run.path
 
 
 def test_a_run_is_trained_by_one_process_at_a_time(started: Launch) -> None:
