@@ -5,17 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hgpo.envs.base import TaskSplits
 from hgpo.envs.wrappers import LimitedSuite
 from hgpo_backoffice.cases import SEEN, UNSEEN
 from hgpo_backoffice.requests import KINDS
-from hgpo_backoffice.suite import BackofficeSuite, backoffice_suite
+from hgpo_backoffice.suite import backoffice_suite
 
 COUNTS = {"train": 300, "valid_seen": 300, "valid_unseen": 300}
 SUITE = backoffice_suite(train_tasks=300, valid_seen_tasks=300, valid_unseen_tasks=300)
 MOST_STEPS = 16
 
 
-def played(suite: BackofficeSuite, split: str, noise: float = 0.0) -> int:
+def played(suite: TaskSplits, split: str, noise: float = 0.0) -> int:
     """How many tasks of a split the expert solves, with a share of its calls replaced by random candidates."""
     limited, won = LimitedSuite(suite, MOST_STEPS), 0
     rng = np.random.default_rng(0)

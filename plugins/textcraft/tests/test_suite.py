@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from hgpo.envs import make
+from hgpo.envs.base import TaskSplits
 from hgpo.envs.wrappers import LimitedSuite
-from hgpo_textcraft.suite import TextCraftSuite, textcraft_suite
+from hgpo_textcraft.suite import textcraft_suite
 
 COUNTS = {"train": 24, "valid_seen": 8, "valid_unseen": 8}
 GOALS: dict[str, Any] = {f"{split}_goals": count for split, count in COUNTS.items()}
 
 
-def played(suite: TextCraftSuite, split: str, most_steps: int = 300, noise: float = 0.0) -> int:
+def played(suite: TaskSplits, split: str, most_steps: int = 300, noise: float = 0.0) -> int:
     """How many tasks of a split the expert solves, with a share of its commands replaced."""
     limited, won = LimitedSuite(suite, most_steps), 0
     rng = np.random.default_rng(0)

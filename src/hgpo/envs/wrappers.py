@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from hgpo.envs.base import Env, Expert, Info, StepResult, Task, TaskSuite, counted_reasons
+from hgpo.envs.base import Env, Expert, Info, MadeOnAccess, StepResult, Task, TaskSuite, counted_reasons
 from hgpo.envs.env_checker import (
     BREAKS,
     EnvContractError,
@@ -167,20 +167,15 @@ class LimitedSuite:
             raise wrapped_error("the suite", what, error, below=__file__) from error
 
 
-class _LimitedTasks(Sequence[Task]):
+class _LimitedTasks(MadeOnAccess[Task]):
     """Wraps tasks on access, so that a split of a million tasks costs nothing."""
 
     def __init__(self, tasks: Sequence[Task], max_steps: int) -> None:
-        self._tasks = tasks
-        self._max_steps = max_steps
+        super().__init__(len(tasks))
+        self._tasks, self._max_steps = tasks, max_steps
 
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]
-        if isinstance(index, slice):
-            return _LimitedTasks(self._tasks[index], self._max_steps)
-        task = check_task(self._tasks[index])
+    def _element(self, number: int) -> Task:
+        task = check_task(self._tasks[number])
         return replace(task, make=partial(_make_limited, task, self._max_steps))
 
 

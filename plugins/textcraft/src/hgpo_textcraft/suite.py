@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache, partial
 from itertools import count, islice
@@ -28,18 +28,6 @@ _DISTRACTORS = 10
 """Most commands that are listed and not needed, as published."""
 
 
-class TextCraftSuite(TaskSplits):
-    """The tasks of one or more splits, created on first use. `textcraft_suite` builds it."""
-
-    def __init__(self, make: Mapping[str, Callable[[], Sequence[Task]]], description: Mapping[str, Any]) -> None:
-        super().__init__(make)
-        self.description = dict(description)
-
-    def expert(self) -> TextCraftExpert:
-        """An expert for demonstrations."""
-        return TextCraftExpert()
-
-
 def textcraft_suite(
     data_dir: str | Path | None = None,
     *,
@@ -49,7 +37,7 @@ def textcraft_suite(
     valid_unseen_goals: Count | None = None,
     observation_mode: str | None = None,
     seed: Seed = 0,
-) -> TextCraftSuite:
+) -> TaskSplits:
     """A suite of crafting tasks with the splits train, valid_seen and valid_unseen.
 
     Without `data_dir` worlds are generated: `valid_seen` has other goals in the training worlds, `valid_unseen` has
@@ -82,7 +70,7 @@ def textcraft_suite(
     return _minecraft_suite(find_recipes(data_dir), observation_mode or "text", seed)
 
 
-def _generated_suite(size: WorldSize, counts: Mapping[str, int], mode: str | None, seed: int) -> TextCraftSuite:
+def _generated_suite(size: WorldSize, counts: Mapping[str, int], mode: str | None, seed: int) -> TaskSplits:
     """Each world keeps a quarter of its goals out of training."""
     all_goals = size.width * (size.layers - 1)
     kept_back = max(1, all_goals // 4)
@@ -107,7 +95,7 @@ def _generated_suite(size: WorldSize, counts: Mapping[str, int], mode: str | Non
         if chosen[split]
     }
     description = {"size": asdict(size), "seed": seed, "goals": dict(counts), "observation_mode": mode or "inventory"}
-    return TextCraftSuite(make, description)
+    return TaskSplits(make, expert=TextCraftExpert, description=description)
 
 
 def _generated_tasks(
@@ -136,7 +124,7 @@ def _book(folder: Path) -> RecipeBook:
     return read_book(folder)
 
 
-def _minecraft_suite(folder: Path, mode: str, seed: int) -> TextCraftSuite:
+def _minecraft_suite(folder: Path, mode: str, seed: int) -> TaskSplits:
     depths = _book(folder).depths
     goals = sorted(
         (item for item in _book(folder).by_item if depths.get(item, 0) >= 2), key=lambda one: (depths[one], one)
@@ -149,7 +137,8 @@ def _minecraft_suite(folder: Path, mode: str, seed: int) -> TextCraftSuite:
     }
     if "train" not in make:
         raise ValueError(f"{folder}: no item takes two crafts, so there is no goal; give a folder with more recipes")
-    return TextCraftSuite(make, {"recipes": len(_book(folder).recipes), "seed": seed, "observation_mode": mode})
+    description = {"recipes": len(_book(folder).recipes), "seed": seed, "observation_mode": mode}
+    return TaskSplits(make, expert=TextCraftExpert, description=description)
 
 
 def _minecraft_tasks(split: str, items: Sequence[str], folder: Path, mode: str, seed: int) -> list[Task]:

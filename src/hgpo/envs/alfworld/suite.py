@@ -159,4 +159,4 @@ def _suite_on_disk(data_dir: Path, task_types: Sequence[str]) -> AlfworldSuite:
         )
     skipped: dict[str, Counter[str]] = {split: Counter() for split in folders}
     make = {split: partial(find_games, folder, split, task_types, skipped[split]) for split, folder in folders.items()}
-    return AlfworldSuite(make, skipped)
+    return AlfworldSuite(make, skipped=skipped)

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from hgpo.envs.base import LARGEST_SEED, Count, Task, TasksByNumber, TaskSplits, expanded_path
+from hgpo.envs.base import LARGEST_SEED, Count, MadeOnAccess, Task, TaskSplits, expanded_path
 from hgpo.envs.webshop.catalog import Catalog, is_catalog
 from hgpo.envs.webshop.env import OBSERVATION_MODES, WebShopEnv
 from hgpo.envs.webshop.expert import Expert
@@ -208,15 +208,6 @@ _UNSEEN_SHOPS = 1_000_000
 class WebShopSuite(TaskSplits):
     """Tasks of one or more splits. `webshop_suite` builds it; `description` has its options."""
 
-    def __init__(
-        self,
-        make: Mapping[str, Callable[[], Sequence[Task]]],
-        description: Mapping[str, Any],
-        skipped: Mapping[str, Mapping[str, int]] | None = None,
-    ) -> None:
-        super().__init__(make, skipped)
-        self.description = dict(description)
-
     def expert(self) -> Expert:
         """The expert for demonstrations."""
         return Expert()
@@ -279,7 +270,7 @@ def webshop_suite(
     return _official_suite(source, split_scheme, observation_mode or "text", max_steps)
 
 
-class _SplitTasks(TasksByNumber):
+class _SplitTasks(MadeOnAccess[Task]):
     """The tasks of a split: for each of `goals` one in the first shop, then in the next, up to `size` tasks.
 
     Args:
@@ -296,7 +287,7 @@ class _SplitTasks(TasksByNumber):
         super().__init__(size)
         self._split, self._source, self._goals, self._options = split, source, goals, options
 
-    def _task(self, number: int) -> Task:
+    def _element(self, number: int) -> Task:
         shop, place = divmod(number, len(self._goals))
         source, goal = replace(self._source, shop=self._source.shop + shop), self._goals[place]
         catalog = source.open()
@@ -320,7 +311,7 @@ def _official_suite(source: CatalogSource, scheme: Scheme, mode: str, max_steps:
     if scheme == "verl-agent" and len(catalog.goals) >= _DRAWN_FROM:
         splits[DRAWN_SPLIT] = partial(_drawn_tasks, source, options)
     description = {**asdict(source), "split_scheme": scheme, "observation_mode": mode}
-    return WebShopSuite(splits, description, dict.fromkeys(splits, catalog.left_out))
+    return WebShopSuite(splits, description=description, skipped=dict.fromkeys(splits, catalog.left_out))
 
 
 def _official_tasks(source: CatalogSource, scheme: Scheme, split: str, options: Mapping[str, Any]) -> _SplitTasks:
@@ -365,4 +356,4 @@ def _generated_suite(
         if counts[split]
     }
     description = {"size": asdict(size), "seed": seed, "nouns": nouns, "observation_mode": mode, "goals": counts}
-    return WebShopSuite(splits, description)
+    return WebShopSuite(splits, description=description)
