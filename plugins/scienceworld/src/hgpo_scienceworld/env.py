@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from hgpo_scienceworld.simulator import Keeper, Session
+from hgpo_scienceworld.simulator import Session, Simulator
 
 _RESET_TASK = 12  # the package's number of the command `reset task`, which only undoes progress
 
@@ -23,8 +23,10 @@ class ScienceWorldEnv:
     the valid ones with one object or none, without `reset task`; `valid_commands` has all.
     """
 
-    def __init__(self, keeper: Keeper, task: str, variation: int, simplifications: str, list_commands: bool) -> None:
-        self._keeper, self._list_commands = keeper, list_commands
+    def __init__(
+        self, simulator: Simulator, task: str, variation: int, simplifications: str, list_commands: bool
+    ) -> None:
+        self._simulator, self._list_commands = simulator, list_commands
         self._game = (task, variation, simplifications)
         self._session: Session | None = None
         self._commands: tuple[str, ...] = ()
@@ -32,7 +34,7 @@ class ScienceWorldEnv:
 
     def reset(self, *, seed: int | None = None) -> tuple[str, dict[str, Any]]:
         """Start over. The game is deterministic: every seed gives the same start."""
-        self._session = self._session or self._keeper.session()
+        self._session = self._session or self._simulator.session()
         self._session.load(*self._game)
         self._commands, self._points = (), 0
         observation, *_, info = self._step("look around")  # as the package's reset() does
@@ -44,10 +46,6 @@ class ScienceWorldEnv:
             raise RuntimeError("no episode is running; call reset() before step()")
         self._commands = (*self._commands, action)
         return self._step(action)
-
-    def close(self) -> None:
-        """Free the game's memory; `reset` starts another."""
-        self._session, self._running = None, False
 
     def valid_commands(self) -> list[tuple[str, int, int]]:
         """All valid commands, sorted: text, the package's number of its form, number of objects."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from hgpo.envs.webshop.product import Product, as_text, given, is_pairs, option_pairs, option_value, texts
+from hgpo.envs.webshop.product import Product, as_text, given, option_value, texts
 
 NounTagger = Callable[[str], tuple[str, ...]]
 
@@ -262,17 +262,14 @@ def human_goals(
 
 
 def _wanted_options(contents: Any) -> Mapping[str, str] | list[str]:
-    """The options of a goal: a list of values, or a mapping (also written as a list of pairs) of names to values."""
+    """The options of a goal: a list of values, or a mapping of names to values."""
     key = "instruction_options"
-    if not contents or not (isinstance(contents, Mapping) or is_pairs(contents)):
+    if not contents or not isinstance(contents, Mapping):
         return list(texts(contents or (), key))
-    options: dict[str, str] = {}
-    for name, value in option_pairs(contents, key):
-        if name in options:
-            raise ValueError(f"{key} has {name!r} twice; write a list of values")
-        single = value[0] if isinstance(value, list) and len(value) == 1 else value
-        options[name] = option_value(single, f"{key}: the value of {name!r}")
-    return options
+    singles = {
+        name: value[0] if isinstance(value, list) and len(value) == 1 else value for name, value in contents.items()
+    }
+    return {name: option_value(value, f"{key}: the value of {name!r}") for name, value in singles.items()}
 
 
 def _count(left_out: Counter[str] | None, reason: str) -> None:
