@@ -200,6 +200,25 @@ def converted(name: str, value: object, kind: Any) -> Any:
         raise ValueError(f"{name} = {value!r}: {'; or '.join(dict.fromkeys(reasons))}") from error
 
 
+def named_size(
+    size: str | Mapping[str, Any] | Element, sizes: Mapping[str, Element], missing: Mapping[str, Any] | None = None
+) -> Element:
+    """A size by its name in `sizes`, or by its numbers with those of `missing` as defaults; a size itself is unchanged.
+
+    Raises:
+        ValueError: an unknown name or a wrong number.
+    """
+    kind = type(next(iter(sizes.values())))
+    if isinstance(size, kind):
+        return size
+    if isinstance(size, Mapping):
+        found: Element = converted("size", {**(missing or {}), **size}, kind)
+        return found
+    if size not in sizes:
+        raise ValueError(f"unknown size {size!r}; choose one of {', '.join(map(str, sizes))}, or give its numbers")
+    return sizes[str(size)]
+
+
 def check_whole_number(name: str, value: object, least: int = 0, most: int = 10**9) -> None:
     """Reject, with a `ValueError`, anything but an integer (no bool) from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= most:

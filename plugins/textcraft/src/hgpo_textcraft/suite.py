@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from hgpo.envs.base import Count, Seed, Task, TaskSplits
+from hgpo.envs.base import Count, Seed, Task, TaskSplits, named_size
 from hgpo_textcraft.env import OBSERVATION_MODES, TextCraftEnv, draw_challenge
 from hgpo_textcraft.expert import TextCraftExpert
 from hgpo_textcraft.recipe_book import RecipeBook, display_name, find_recipes, read_book
-from hgpo_textcraft.worlds import WorldSize, generate_world, named_size
+from hgpo_textcraft.worlds import SIZES, WorldSize, generate_world
 
 SPLITS = ("train", "valid_seen", "valid_unseen")
 DEFAULT_GOALS: Mapping[str, int] = {"train": 2000, "valid_seen": 200, "valid_unseen": 200}
@@ -64,7 +64,9 @@ def textcraft_suite(
         raise ValueError(f"observation_mode={observation_mode!r}; choose one of {', '.join(OBSERVATION_MODES)}")
     requested = {split: number for split, number in named.items() if number is not None}
     if data_dir is None:
-        return _generated_suite(named_size(size or "small"), {**DEFAULT_GOALS, **requested}, observation_mode, seed)
+        return _generated_suite(
+            named_size(size or "small", SIZES), {**DEFAULT_GOALS, **requested}, observation_mode, seed
+        )
     if size is not None or requested:
         raise ValueError("size and numbers of goals: only for generated worlds; leave them out, or data_dir")
     return _minecraft_suite(find_recipes(data_dir), observation_mode or "text", seed)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Any
 
 import numpy as np
+from pydantic import ConfigDict
 
 from hgpo.envs.base import check_whole_number
 from hgpo_textcraft.recipe_book import Ingredient, Recipe, RecipeBook, item_id
@@ -68,6 +68,7 @@ class WorldSize:
     distractors: int = 3
     words: int = 1
     vocabulary: int = len(MADE)
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     def __post_init__(self) -> None:
         limits = {
@@ -76,7 +77,7 @@ class WorldSize:
             "width": (1, 40),
             "ingredients": (1, 6),
             "most": (1, 64),
-            "groups": (0, self.width if isinstance(self.width, int) else 0),
+            "groups": (0, self.width),
             "distractors": (0, 100),
             "words": (1, 2),
             "vocabulary": (1, len(MADE)),
@@ -98,27 +99,6 @@ SIZES: Mapping[str, WorldSize] = {
     "medium": WorldSize(raw=12, layers=3, width=6, most=4, groups=1, distractors=8, words=2),
     "large": WorldSize(raw=24, layers=4, width=16, ingredients=3, most=2, groups=3, distractors=10, words=2),
 }
-SIZE_EXAMPLE = "{ raw = 6, layers = 2, width = 4 }"
-
-
-def named_size(size: str | WorldSize | Mapping[str, Any]) -> WorldSize:
-    """A size by name or by its numbers; numbers that are missing are those of the small size.
-
-    Raises:
-        ValueError: an unknown name, or a number out of its range.
-    """
-    if isinstance(size, WorldSize):
-        return size
-    if isinstance(size, str):
-        if size not in SIZES:
-            raise ValueError(
-                f"unknown size {size!r}; choose one of {', '.join(SIZES)}, or numbers as in {SIZE_EXAMPLE}"
-            )
-        return SIZES[size]
-    known = [field.name for field in fields(WorldSize)]
-    if unknown := sorted(set(size) - set(known)):
-        raise ValueError(f"size: unknown {', '.join(unknown)}; a world's size has {', '.join(known)}")
-    return WorldSize(**size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from pydantic import ConfigDict
 
-from hgpo.envs.base import check_whole_number, converted
+from hgpo.envs.base import check_whole_number, named_size
 from hgpo.envs.webshop import goals as goal_rules
 from hgpo.envs.webshop.catalog import Catalog
 from hgpo.envs.webshop.goals import Goal
@@ -76,14 +76,9 @@ SIZES: Mapping[str, ShopSize] = {
 }
 
 
-def named_size(size: str | Mapping[str, Any] | ShopSize) -> ShopSize:
-    """A size by name or by its numbers (missing ones are those of "small"); a `ShopSize` is returned unchanged."""
-    if isinstance(size, str) and size not in SIZES:
-        example = "{ products = 40, kinds = 5, page_size = 3 }"
-        raise ValueError(f"unknown size {size!r}; choose one of {', '.join(SIZES)}, or give numbers as in {example}")
-    if isinstance(size, str):
-        return SIZES[size]
-    return size if isinstance(size, ShopSize) else converted("size", {**asdict(SIZES["small"]), **size}, ShopSize)
+def shop_size(size: str | Mapping[str, Any] | ShopSize) -> ShopSize:
+    """A size by name or by its numbers; missing ones are those of "small"."""
+    return named_size(size, SIZES, asdict(SIZES["small"]))
 
 
 def generate_catalog(
@@ -93,7 +88,7 @@ def generate_catalog(
 
     Instructions such as `wool scarf , color blue , price under 30` are unique in a shop.
     """
-    size = named_size(size)
+    size = shop_size(size)
     rng = random.Random(f"{seed}/{shop}")
     products = tuple(_products(size, rng))
     prices = [product.prices[0] for product in products]

@@ -22,7 +22,7 @@ from hgpo.envs.base import LARGEST_SEED, Count, MadeOnAccess, Task, TaskSplits, 
 from hgpo.envs.webshop.catalog import Catalog, is_catalog
 from hgpo.envs.webshop.env import OBSERVATION_MODES, WebShopEnv
 from hgpo.envs.webshop.expert import Expert
-from hgpo.envs.webshop.generator import ShopSize, generate_catalog, named_size
+from hgpo.envs.webshop.generator import ShopSize, generate_catalog, shop_size
 from hgpo.envs.webshop.goals import Goal, noun_tagger
 
 logger = logging.getLogger(__name__)
@@ -255,7 +255,7 @@ def webshop_suite(
         if human_goals or keep_in:
             raise ValueError("human_goals, keep_in: only for official files; give data_dir, or products and attributes")
         return _generated_suite(
-            named_size(size or "small"),
+            shop_size(size or "small"),
             {**DEFAULT_GOALS, **requested},
             observation_mode or "brief",
             nouns,

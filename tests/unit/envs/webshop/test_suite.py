@@ -10,7 +10,7 @@ import pytest
 from generated_games import numbers
 from hgpo.envs.webshop import Catalog, Expert, ShopSize, WebShopEnv, generate_catalog, webshop_suite
 from hgpo.envs.webshop.expert import Instruction, Offer, parse_instruction, read_offers
-from hgpo.envs.webshop.generator import DEPARTMENTS, OPTION_VALUES, SIZES, named_size
+from hgpo.envs.webshop.generator import DEPARTMENTS, OPTION_VALUES, SIZES, shop_size
 from hgpo.envs.webshop.reward import token_set_ratio
 from hgpo.envs.webshop.suite import SCHEMES, published_draw, split_goals
 from hgpo.envs.wrappers import LimitedSuite
@@ -150,8 +150,8 @@ def test_ids_are_as_short_as_they_can_be() -> None:
 
 
 def test_sizes() -> None:
-    assert named_size({"products": 7}).products == 7
-    assert named_size(SIZES["large"]) is SIZES["large"]
+    assert shop_size({"products": 7}).products == 7
+    assert shop_size(SIZES["large"]) is SIZES["large"]
     assert len(generate_catalog(ShopSize(300, 32, 2, 8, 10, 50)).products) == 300
     for wrong, message in (
         ("huge", "unknown size 'huge'"),
