@@ -52,7 +52,7 @@ def scienceworld_suite(
     electrical = [name for name in task_types if "power-component" in name or "conductivity" in name]
     if electrical and "noElectricalAction" in simplifications:
         raise ValueError(f"simplifications: with noElectricalAction there is no solution of {', '.join(electrical)}")
-    options = {"simplifications": ",".join(simplifications), "list_commands": list_commands}
+    options: dict[str, Any] = {"simplifications": ",".join(simplifications), "list_commands": list_commands}
     simulator = Simulator()
     environment = partial(ScienceWorldEnv, simulator, **options)
     most = zip(SPLITS, (train_variations, valid_seen_variations, valid_unseen_variations), strict=True)

@@ -235,7 +235,7 @@ def parse_prices(value: object) -> tuple[float, ...]:
     """
     if not value or value != value:
         return (UNKNOWN_PRICE,)
-    found = [value] if _is_number(value) else []
+    found: list[Any] = [value] if _is_number(value) else []
     if isinstance(value, str):
         found = [_NOT_A_PRICE.sub("", part) for part in value.split("$")[1:]]
     try:
