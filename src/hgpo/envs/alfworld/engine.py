@@ -80,25 +80,18 @@ def win_condition(game: Game, layout: Layout) -> WinCondition:
     targets = tuple(sorted(layout.receptacles_of({goal.target_kind})))
     if goal.task_type in TREATMENTS:
         ability, state = TREATMENTS[goal.task_type]
-        return _treated_object_placed(wanted & layout.with_property(ability), state, targets)
+        return _objects_placed(wanted & layout.with_property(ability), targets, state=state)
     return _objects_placed(wanted, targets, 2 if goal.task_type == "pick_two_obj_and_place" else 1)
 
 
-def _objects_placed(wanted: frozenset[int], targets: tuple[int, ...], count: int) -> WinCondition:
-    """The condition: `count` wanted objects are in the same target."""
+def _objects_placed(
+    wanted: frozenset[int], targets: tuple[int, ...], count: int = 1, state: str | None = None
+) -> WinCondition:
+    """The condition: `count` wanted objects, in a state such as `hot` if one is given, are in the same target."""
 
     def reached(world: World) -> bool:
-        return any(len(wanted & world.contents[target]) >= count for target in targets)
-
-    return reached
-
-
-def _treated_object_placed(wanted: frozenset[int], treatment: str, targets: tuple[int, ...]) -> WinCondition:
-    """The condition: a wanted object in the state `treatment` (clean, hot or cool) is in a target."""
-
-    def reached(world: World) -> bool:
-        treated = wanted & world.states[treatment]
-        return bool(treated) and any(not treated.isdisjoint(world.contents[target]) for target in targets)
+        ready = wanted if state is None else wanted & world.states[state]
+        return bool(ready) and any(len(ready & world.contents[target]) >= count for target in targets)
 
     return reached
 

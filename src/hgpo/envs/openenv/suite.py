@@ -13,7 +13,6 @@ from hgpo.envs.env_checker import EnvContractError
 from hgpo.envs.openenv.client import (
     USUAL_ACTIONS,
     Connection,
-    FirstSeen,
     OpenEnvEnv,
     Play,
     RefusedByServer,
@@ -90,9 +89,7 @@ def _state(address: Address, timeout: float) -> Json:
     connection = Connection(address, timeout)
     try:
         return connection.ask("state")
-    except RefusedByServer as error:
-        if error.code != "EXECUTION_ERROR":
-            raise
+    except RefusedByServer:
         return {}
     finally:
         connection.close()
@@ -130,4 +127,4 @@ class _Tasks(MadeOnAccess[Task]):
         start: dict[str, Any] = {"split": self._split, "task": number}
         if self._first_seed is not None:
             start = {"seed": self._first_seed + number}
-        return Task(f"{self._split}/{number:04d}", "openenv", partial(OpenEnvEnv, self._play, start, FirstSeen()))
+        return Task(f"{self._split}/{number:04d}", "openenv", partial(OpenEnvEnv, self._play, start, {}))

@@ -202,7 +202,7 @@ def synthetic_goals(
     prices: Sequence[float],
     attributes: Mapping[str, Any],
     rng: random.Random,
-    left_out: Counter[str] | None = None,
+    left_out: Counter[str],
 ) -> list[Goal]:
     """One goal per combination of options of each product with an instruction in `attributes`.
 
@@ -217,7 +217,7 @@ def synthetic_goals(
             continue
         wanted = texts(given(facts, "instruction_attributes") or (), f"instruction_attributes of {product.asin}")
         if not wanted:
-            _count(left_out, NO_ATTRIBUTES)
+            left_out[NO_ATTRIBUTES] += 1
             continue
         instruction = as_text(instruction, f"instruction of {product.asin}")
         price_upper, price_text = draw_price_limit(prices[number], rng)
@@ -235,7 +235,7 @@ def human_goals(
     prices: Sequence[float],
     instructions: Mapping[str, Any],
     rng: random.Random,
-    left_out: Counter[str] | None = None,
+    left_out: Counter[str],
 ) -> list[Goal]:
     """The goals that people wrote, all of the same weight; one without attributes is left out and counted.
 
@@ -249,7 +249,7 @@ def human_goals(
             try:
                 wanted = texts(written["instruction_attributes"] or (), "instruction_attributes")
                 if not wanted:
-                    _count(left_out, NO_ATTRIBUTES)
+                    left_out[NO_ATTRIBUTES] += 1
                     continue
                 options = _wanted_options(given(written, "instruction_options"))
                 text = as_text(written["instruction"], "instruction").strip(".")
@@ -270,11 +270,6 @@ def _wanted_options(contents: Any) -> Mapping[str, str] | list[str]:
         name: value[0] if isinstance(value, list) and len(value) == 1 else value for name, value in contents.items()
     }
     return {name: option_value(value, f"{key}: the value of {name!r}") for name, value in singles.items()}
-
-
-def _count(left_out: Counter[str] | None, reason: str) -> None:
-    if left_out is not None:
-        left_out[reason] += 1
 
 
 def in_official_order(goals: Sequence[Goal]) -> list[Goal]:

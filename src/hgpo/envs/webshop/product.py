@@ -200,8 +200,8 @@ def read_products(
     records: Iterable[Any],
     attributes: Mapping[str, Any],
     *,
-    source: str = "products",
-    left_out: Counter[str] | None = None,
+    source: str,
+    left_out: Counter[str],
 ) -> Iterator[Product]:
     """The official file's records as products, without repeated ids and records that have no usable id.
 
@@ -209,7 +209,6 @@ def read_products(
     record's number and the problem. `left_out` counts the records left out, by reason.
     """
     seen: set[str] = set()
-    left_out = Counter() if left_out is None else left_out
     for number, record in enumerate(records):
         name = f"{source}, record {number}"
         try:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ RECORD: dict[str, Any] = {
 
 
 def read(*records: Any, attributes: dict[str, Any] | None = None) -> list[Any]:
-    return list(read_products(records, attributes or {}, source="items.json"))
+    return list(read_products(records, attributes or {}, source="items.json", left_out=Counter()))
 
 
 def test_a_record_becomes_a_product() -> None:
