@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
+from environment_packages import EnvironmentPackage
 from hgpo.agents.prompts import AgentContext
-from hgpo.cli.main import main
-from hgpo.config import load_config
-from hgpo.config.recipes import starters
 from hgpo.envs import make
 from hgpo.envs.wrappers import LimitedSuite
 
@@ -20,7 +18,6 @@ pytest.importorskip("scienceworld", reason="scienceworld is not installed; run `
 suites = pytest.importorskip("hgpo_scienceworld.suite")
 template = pytest.importorskip("hgpo_scienceworld.template")
 
-RECIPES = Path(__file__).parents[1] / "src" / "hgpo_scienceworld" / "recipes"
 COUNTS = {"train": 3, "valid_seen": 2, "valid_unseen": 2}
 GAMES: dict[str, Any] = {f"{split}_variations": count for split, count in COUNTS.items()}
 ALL: dict[str, Any] = {f"{split}_variations": 10_000 for split in COUNTS}
@@ -199,20 +196,10 @@ def test_a_prompt_leaves_out_filler_words_and_past_observations() -> None:
     )
 
 
-def test_the_package_brings_its_recipes() -> None:
-    assert starters()["scienceworld"] == ("scienceworld-tiny", "scienceworld-language-model")
+class TestPackage(EnvironmentPackage):
+    name = "scienceworld"
+    settings = ("environment.max_steps=4", "warm_start.demonstrations=6")
 
-
-@pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
-def test_the_recipes_options_are_the_suites(recipe: Path) -> None:
-    suite = suites.scienceworld_suite(**load_config(recipe).environment.options)
-    assert suite.splits == tuple(COUNTS)
-
-
-def test_a_tiny_policy_trains(java: None, tmp_path: Path) -> None:
-    words = ["scienceworld-tiny", "--quiet", f"run.directory={tmp_path}", "policy.tiny.hidden_size=16"]
-    words += ["policy.tiny.layers=1", "policy.tiny.attention_heads=2", "warm_start.demonstrations=6"]
-    words += ["warm_start.probe_games=2", "warm_start.max_updates=1", "rollout.tasks_per_update=2"]
-    words += ["rollout.group_size=2", "training.updates=1", "evaluation.games=2", "environment.max_steps=4"]
-    assert main(["train", *words]) == 0
-    assert (tmp_path / "scienceworld-tiny" / "summary.json").exists()
+    @pytest.mark.usefixtures("java")
+    def test_a_tiny_policy_trains(self, tmp_path: Path) -> None:
+        super().test_a_tiny_policy_trains(tmp_path)

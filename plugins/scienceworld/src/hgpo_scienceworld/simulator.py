@@ -71,6 +71,7 @@ class Simulator:
                 self._holder = lambda: None
                 if before is not None:
                     before.objects = self._counter.count()
+                session.random = session.random or self.jvm.java.util.Random(0)
                 self._random_field.set(self._random, session.random)
                 getattr(self._counter, "count_$eq")(session.objects)
                 self._simplifier.parseSimplificationStr(session.simplifications)
@@ -88,7 +89,7 @@ class Session:
 
     def __init__(self, simulator: Simulator) -> None:
         self._simulator, self.objects, self.simplifications = simulator, 0, ""
-        self.random = simulator.jvm.java.util.Random(0)
+        self.random: Any = None
         with simulator.turn(self):
             self._game = simulator.jvm.scienceworld.runtime.pythonapi.PythonInterface()
 
