@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError
 from scienceworld.constants import BASEPATH, JAR_PATH
 
 # The simulator iterates over hash sets of objects. By default their hashes, and so the order of its texts, depend on
@@ -77,11 +77,11 @@ class Simulator:
                 self._simplifier.parseSimplificationStr(session.simplifications)
                 self._holder = weakref.ref(session)
             yield
-        except Py4JNetworkError as error:
-            self._client.is_connected = False  # else py4j logs each object that it cannot free
-            raise SimulatorError("ScienceWorld's JVM ended; start again") from error
         except Py4JError as error:
-            raise SimulatorError(f"ScienceWorld's simulator failed: {str(error)[:500]}") from error
+            runs = self.process.poll() is None
+            self._client.is_connected = runs  # else py4j logs each object that it cannot free
+            reason = str(error)[:500] if runs else "its JVM ended; start again"
+            raise SimulatorError(f"ScienceWorld's simulator failed: {reason}") from error
 
 
 class Session:
