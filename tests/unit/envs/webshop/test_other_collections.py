@@ -94,26 +94,6 @@ def test_options_that_are_none_are_named(tmp_path: Path, written: Any, said: str
     rejected(tmp_path, "record 0 (B1)", said, products=[{**RECORD, "customization_options": written}])
 
 
-@pytest.mark.parametrize(
-    ("written", "prices"),
-    [
-        (9.5, (9.5,)),
-        (12, (12.0,)),
-        (0, (100.0,)),  # read before, as by the published simulator
-        ("US$12.50", (12.5,)),  # read before
-    ],
-)
-def test_prices_in_other_forms(tmp_path: Path, written: Any, prices: tuple[float, ...]) -> None:
-    assert product(tmp_path, pricing=written).prices == prices
-
-
-@pytest.mark.parametrize(
-    "written", ["9.99", "12.50 EUR", "ask us", -3, True, {"value": 3}, ["$3"], [[1]], "1e400", float("inf")]
-)
-def test_prices_that_are_none_are_named(tmp_path: Path, written: Any) -> None:
-    rejected(tmp_path, "record 0 (B1)", "contains no price", products=[{**RECORD, "pricing": written}])
-
-
 def test_numbers_are_texts(tmp_path: Path) -> None:
     book = product(tmp_path, asin=1984, name=1984, small_description=[3, "sides"], query=7, full_description=1.5)
     assert (book.asin, book.title, book.bullet_points, book.query) == ("1984", "1984", ("3", "sides"), "7")
