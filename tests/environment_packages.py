@@ -19,10 +19,9 @@ from hgpo.cli.main import main
 from hgpo.config import load_config
 from hgpo.config.recipes import recipe_named, starters
 from hgpo.envs import make
-from hgpo.envs.base import TaskSuite
+from hgpo.envs.base import SPLITS, TaskSuite
 from hgpo.envs.wrappers import LimitedSuite
 
-SPLITS = ("train", "valid_seen", "valid_unseen")
 SMALL_TRAINING = (
     "policy.tiny.hidden_size=16",
     "policy.tiny.layers=1",

@@ -10,8 +10,8 @@ import numpy as np
 from hgpo.envs.alfworld.game import TASK_TYPES, Game
 from hgpo.envs.alfworld.generation.floor_plans import SIZES, Size, task_instances
 from hgpo.envs.alfworld.generation.furnishing import make_game
-from hgpo.envs.alfworld.generation.splits import SPLITS, GeneratedGames
-from hgpo.envs.base import named_size
+from hgpo.envs.alfworld.generation.splits import GeneratedGames
+from hgpo.envs.base import SPLITS, named_size
 
 
 def numbers(counts: Mapping[str, int], of: str = "games") -> dict[str, int]:

@@ -81,7 +81,7 @@ def test_minecraft_recipes_hold_out_one_goal_in_five(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"size": "huge"}, "unknown size 'huge'"),
-        ({"size": {"raw": 0}}, "world size: raw = 0"),
+        ({"size": {"raw": 0}}, "raw: Input should be greater than or equal to 1"),
         ({"size": {"rows": 3}}, "rows: Unexpected keyword"),
         ({"size": {"layers": 8, "width": 40}}, "320 crafted items, but there are 44 and 123 names"),
         ({"size": {"width": 1, "layers": 2}}, "one goal alone"),

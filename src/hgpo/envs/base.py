@@ -174,6 +174,8 @@ class MadeOnAccess(Sequence[Element]):
         """Element `number`, counted from 0."""
 
 
+SPLITS = ("train", "valid_seen", "valid_unseen")
+"""The splits of generated games: held out are other games of the same kind, and games of other kinds."""
 LARGEST_SEED = 2**63 - 1
 Count = Annotated[int, Field(ge=0, le=10**9)]
 """The type of an option that counts things; larger counts are mistakes and would exhaust the memory."""

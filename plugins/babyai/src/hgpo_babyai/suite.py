@@ -9,10 +9,9 @@ from typing import Any
 from minigrid.core.actions import Actions
 from minigrid.utils.baby_ai_bot import BabyAIBot, DisappearedBoxError
 
-from hgpo.envs.base import Count, Seed, Task, TaskSplits
+from hgpo.envs.base import SPLITS, Count, Seed, Task, TaskSplits
 from hgpo_babyai.env import COMMANDS, BabyAIEnv, make_world
 
-SPLITS = ("train", "valid_seen", "valid_unseen")
 LEVELS: Mapping[str, tuple[str, str]] = {
     "go_to": ("GoToLocalS6N3", "GoToLocalS8N5"),
     "open": ("OpenDoorColor", "OpenDoorLoc"),

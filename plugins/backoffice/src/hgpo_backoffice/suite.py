@@ -5,12 +5,10 @@ from __future__ import annotations
 from functools import lru_cache, partial
 from random import Random
 
-from hgpo.envs.base import Count, MadeOnAccess, Seed, Task, TaskSplits
+from hgpo.envs.base import SPLITS, Count, MadeOnAccess, Seed, Task, TaskSplits
 from hgpo_backoffice.cases import SEEN, UNSEEN, Case, make_case
 from hgpo_backoffice.env import BackofficeEnv
 from hgpo_backoffice.expert import BackofficeExpert
-
-SPLITS = ("train", "valid_seen", "valid_unseen")
 
 
 class Cases(MadeOnAccess[Task]):

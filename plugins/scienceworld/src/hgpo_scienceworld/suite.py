@@ -11,13 +11,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hgpo.envs.base import Count, Seed, Task, TaskSplits
+from hgpo.envs.base import SPLITS, Count, Seed, Task, TaskSplits
 from hgpo_scienceworld.env import ScienceWorldEnv
 from hgpo_scienceworld.simulator import Simulator
 
 VARIATIONS: Mapping[str, int] = json.loads(files(__package__).joinpath("variations.json").read_text(encoding="utf-8"))
 """Task type -> number of variations."""
-SPLITS = ("train", "valid_seen", "valid_unseen")
 Simplification = Literal[
     "teleportAction", "noElectricalAction", "openDoors", "openContainers", "selfWateringFlowerPots"
 ]

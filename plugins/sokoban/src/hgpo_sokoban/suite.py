@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from hgpo.envs.base import Count, Seed, Task, TaskSplits
+from hgpo.envs.base import SPLITS, Count, Seed, Task, TaskSplits
 from hgpo.utils.text import counted
 from hgpo_sokoban.generator import BoardSize, generate_board
 from hgpo_sokoban.rules import BOXES, NAMES, after, offsets, player_of, possible
 from hgpo_sokoban.solver import SokobanExpert
 
-SPLITS = ("train", "valid_seen", "valid_unseen")
 TASK = (
     "Push every box onto a goal. Map: # wall, - floor, . goal, $ box, * box on a goal, @ you, + you on a goal. "
     "You cannot pull a box or push two."

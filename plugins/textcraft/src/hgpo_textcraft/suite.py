@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from hgpo.envs.base import Count, Seed, Task, TaskSplits, named_size
+from hgpo.envs.base import SPLITS, Count, Seed, Task, TaskSplits, named_size
 from hgpo_textcraft.env import OBSERVATION_MODES, TextCraftEnv, draw_challenge
 from hgpo_textcraft.expert import TextCraftExpert
 from hgpo_textcraft.recipe_book import RecipeBook, display_name, find_recipes, read_book
 from hgpo_textcraft.worlds import SIZES, WorldSize, generate_world
 
-SPLITS = ("train", "valid_seen", "valid_unseen")
 DEFAULT_GOALS: Mapping[str, int] = {"train": 2000, "valid_seen": 200, "valid_unseen": 200}
 _UNSEEN_WORLDS = 1_000_000
 """Worlds with this number and above are never used for training."""

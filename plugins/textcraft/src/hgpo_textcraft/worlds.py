@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from typing import Annotated
 
 import numpy as np
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass as checked_dataclass
 
-from hgpo.envs.base import check_whole_number
 from hgpo_textcraft.recipe_book import Ingredient, Recipe, RecipeBook, item_id
 
 
@@ -42,7 +43,7 @@ KINDS = _words(
 """First words of crafted items whose names have two words."""
 
 
-@dataclass(frozen=True, slots=True)
+@checked_dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
 class WorldSize:
     """The size of a world.
 
@@ -59,31 +60,19 @@ class WorldSize:
             few words.
     """
 
-    raw: int = 6
-    layers: int = 2
-    width: int = 4
-    ingredients: int = 2
-    most: int = 3
-    groups: int = 0
-    distractors: int = 3
-    words: int = 1
-    vocabulary: int = len(MADE)
-    __pydantic_config__ = ConfigDict(extra="forbid")
+    raw: Annotated[int, Field(ge=1, le=len(RAW))] = 6
+    layers: Annotated[int, Field(ge=2, le=8)] = 2
+    width: Annotated[int, Field(ge=1, le=40)] = 4
+    ingredients: Annotated[int, Field(ge=1, le=6)] = 2
+    most: Annotated[int, Field(ge=1, le=64)] = 3
+    groups: Annotated[int, Field(ge=0)] = 0
+    distractors: Annotated[int, Field(ge=0, le=100)] = 3
+    words: Annotated[int, Field(ge=1, le=2)] = 1
+    vocabulary: Annotated[int, Field(ge=1, le=len(MADE))] = len(MADE)
 
     def __post_init__(self) -> None:
-        limits = {
-            "raw": (1, len(RAW)),
-            "layers": (2, 8),
-            "width": (1, 40),
-            "ingredients": (1, 6),
-            "most": (1, 64),
-            "groups": (0, self.width),
-            "distractors": (0, 100),
-            "words": (1, 2),
-            "vocabulary": (1, len(MADE)),
-        }
-        for name, (least, most) in limits.items():
-            check_whole_number(f"world size: {name}", getattr(self, name), least, most)
+        if self.groups > self.width:
+            raise ValueError(f"world size: groups = {self.groups}; give at most width, {self.width}")
         crafted = self.layers * self.width + self.groups
         raw_names = min(self.vocabulary, len(RAW))
         names = self.vocabulary * (len(KINDS) if self.words == 2 else 1)

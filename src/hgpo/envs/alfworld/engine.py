@@ -219,17 +219,11 @@ class Engine:
         held = self._world.held
         return text.inventory(None if held is None else self._layout.object_names[held])
 
-    def _examine_receptacle(self, action: Action) -> str:
-        return self._description(action.item)
-
     def _examine_object(self, action: Action) -> str:
         if action.item in self._prepared.containers:
             return text.container_object(action.names[0], self._names_of(self._layout.inside.get(action.item, ())))
         states = [state for state, objects in self._world.states.items() if action.item in objects]
         return text.plain_object(action.names[0], states)
-
-    def _look(self, action: Action) -> str:
-        return self._surroundings()
 
     def _constant(self, action: Action) -> str:
         return text.FEEDBACK_TEMPLATES[action.verb].format(*action.names)
@@ -262,11 +256,11 @@ class Engine:
 _HANDLERS: dict[str, Callable[[Engine, Action], str]] = {
     "close": Engine._close,
     "examine object": Engine._examine_object,
-    "examine receptacle": Engine._examine_receptacle,
+    "examine receptacle": lambda engine, action: engine._description(action.item),
     "go to": Engine._go_to,
     "help": Engine._constant,
     "inventory": Engine._inventory,
-    "look": Engine._look,
+    "look": lambda engine, _: engine._surroundings(),
     "move": Engine._move,
     "open": Engine._open,
     "take": Engine._take,

@@ -149,13 +149,6 @@ class SearchIndex:
         """Positions of the `limit` best documents with a term of the query, best first."""
         return list(self._cached_search(query, limit))
 
-    def scores(self, query: str) -> NDArray[np.float32]:
-        """The score of every document, 0 without a common term."""
-        score_P = np.zeros(len(self._rank_P))
-        for weight, postings in self._weighted(query):
-            self._add(score_P, weight, postings)
-        return score_P.astype(np.float32)
-
     def save(self, folder: Path) -> None:
         """Write the arrays as `.npy` files to an existing folder."""
         self.vocabulary.save(folder / "terms")

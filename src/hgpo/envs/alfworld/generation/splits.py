@@ -21,9 +21,8 @@ from hgpo.envs.alfworld.game import TASK_TYPES, Game
 from hgpo.envs.alfworld.generation.floor_plans import Size, TaskInstance, task_instances
 from hgpo.envs.alfworld.generation.furnishing import make_game
 from hgpo.envs.alfworld.generation.household import OBJECT_KINDS
-from hgpo.envs.base import LARGEST_SEED, check_whole_number
+from hgpo.envs.base import LARGEST_SEED, SPLITS, check_whole_number
 
-SPLITS = ("train", "valid_seen", "valid_unseen")
 DEFAULT_GAMES: Mapping[str, int] = {"train": 2500, "valid_seen": 200, "valid_unseen": 200}
 """More training games than the default warm start needs: 2,000 demonstrations and 128 probes."""
 _ATTEMPTS = 500

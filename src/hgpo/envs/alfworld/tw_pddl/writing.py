@@ -26,11 +26,11 @@ from hgpo.envs.alfworld.actions import (
 )
 from hgpo.envs.alfworld.game import TASK_TYPES, Game, GameObject, Goal, Receptacle
 from hgpo.envs.alfworld.generation.floor_plans import SIZES, Size
-from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES, SPLITS, GeneratedGames
+from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES, GeneratedGames
 from hgpo.envs.alfworld.text import HELP, names_from_ids
 from hgpo.envs.alfworld.tw_pddl.problem import GOAL_TEMPLATES
 from hgpo.envs.alfworld.tw_pddl.reading import GAME_FILE
-from hgpo.envs.base import named_size
+from hgpo.envs.base import SPLITS, named_size
 from hgpo.utils.files import exclusive_folder, flush_everything, scratch_folder, write_text
 
 TRAJECTORY_FILE = "traj_data.json"
