@@ -31,9 +31,7 @@ def read_mapping(path: Path) -> Mapping[str, Any]:
     try:
         with _opened(path) as file:
             content = json.load(file)
-    except json.JSONDecodeError as error:
-        if not error.msg.startswith("Extra data"):
-            raise ValueError(f"{path}: not valid JSON ({error})") from error
+    except json.JSONDecodeError:  # one record per line, or an error that `iterate_records` names
         content = list(iterate_records(path))
     except _UNREADABLE as error:
         raise ValueError(f"{path}: not valid JSON ({error})") from error

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
-from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,16 +56,13 @@ def split_ranges(scheme: Scheme) -> Mapping[str, tuple[int, int | None]]:
 
 def split_goals(goals: Sequence[Goal], scheme: Scheme, split: str) -> tuple[int, ...]:
     """The goal numbers of one split; `ValueError` if there are none."""
-    in_order = sorted(split_ranges(scheme).items(), key=itemgetter(1))
-    ranges = {name: range(len(goals))[slice(*ends)] for name, ends in in_order}
+    ranges = {name: range(len(goals))[slice(*ends)] for name, ends in split_ranges(scheme).items()}
     chosen = ranges[split]
     if not chosen:
-        first = split_ranges(scheme)[split][0]
-        numbers = ", ".join(f"{name} {len(numbers)}" for name, numbers in ranges.items())
-        fitting = ", ".join(f"{name} = {len(goals) // 5}" for name in ranges if name != "train")
+        first, held_out_goals = split_ranges(scheme)[split][0], len(goals) // 5
         raise ValueError(
-            f"split {split!r} begins at goal {first}, but this catalogue has {len(goals)} goals ({numbers}); "
-            f"choose a split that has goals, or other ranges, such as split_scheme={{{fitting}}}"
+            f"split {split!r} begins at goal {first}, but this catalogue has {len(goals)} goals; choose another split, "
+            f"or other ranges, such as split_scheme={{test = {held_out_goals}}}"
         )
     if split != "train":
         return tuple(chosen)

@@ -49,7 +49,7 @@ def test_a_catalogue_without_instructions_has_no_goals(tmp_path: Path) -> None:
         ("[]", {}, "no product with an id"),
         ("[3]", {}, "record 0: a product is a JSON object"),
         ([RECORD], "[1, 2]", "element 0: expected an object with the id of its product"),
-        ([RECORD], "{", "not valid JSON"),
+        ([RECORD], "{", "element 0: not a valid JSON list"),
         ([RECORD], "[" * 100_000, "not valid JSON"),
         ("[" * 100_000, {}, "not a valid JSON list"),
         ([RECORD], {"B1": 3}, "entry of 'B1' is int"),
