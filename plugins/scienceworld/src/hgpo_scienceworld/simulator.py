@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
@@ -78,6 +79,8 @@ class Simulator:
                 self._holder = weakref.ref(session)
             yield
         except Py4JError as error:
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.5)  # it may be about to end
             runs = self.process.poll() is None
             self._client.is_connected = runs  # else py4j logs each object that it cannot free
             reason = str(error)[:500] if runs else "its JVM ended; start again"
