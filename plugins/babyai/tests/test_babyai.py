@@ -4,55 +4,33 @@ from __future__ import annotations
 
 import json
 import logging
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
+from environment_packages import EnvironmentPackage, solved
 from hgpo.agents.prompts import AgentContext
-from hgpo.cli.main import main
-from hgpo.config import read_config
-from hgpo.config.recipes import starters
 from hgpo.envs import make
-from hgpo.envs.wrappers import LimitedSuite
 
 suites = pytest.importorskip("hgpo_babyai.suite", reason="minigrid is not installed; run `make babyai-test`")
 env = pytest.importorskip("hgpo_babyai.env")
 template = pytest.importorskip("hgpo_babyai.template")
 
-RECIPES = Path(__file__).parents[1] / "src" / "hgpo_babyai" / "recipes"
 COUNTS = {"train": 25, "valid_seen": 15, "valid_unseen": 15}
 GAMES: dict[str, Any] = {f"{split}_games": count for split, count in COUNTS.items()}
 UNSEEN, EMPTY, WALL, DOOR, KEY, BALL = 0, 1, 2, 4, 5, 6
 RED, GREEN, BLUE = 0, 1, 2
 
 
-def played(split: str, noise: float = 0.0) -> int:
-    """How many tasks of a split the expert solves, with a share of its commands replaced by turns and steps."""
-    limited, won = LimitedSuite(suites.babyai_suite(**GAMES), 120), 0
-    rng = np.random.default_rng(0)
-    for task in limited.tasks(split):
-        environment, expert = task.make(), limited.expert()
-        assert expert is not None
-        observation, info = environment.reset(seed=1)
-        expert.reset(observation, info)
-        ended = False
-        while not ended:
-            command = expert.act(observation, info)
-            assert command in info["admissible_commands"]
-            if rng.random() < noise:
-                command = str(rng.choice(["turn left", "turn right", "go forward", "look around"]))
-            observation, _, terminated, cut, info = environment.step(command)
-            ended = terminated or cut
-        won += info["won"]
-    return won
-
-
 @pytest.mark.parametrize("split", COUNTS)
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_the_expert_fulfils_every_mission_also_after_commands_of_others(split: str, noise: float) -> None:
-    assert played(split, noise) == COUNTS[split]
+    def others(commands: Sequence[str]) -> list[str]:
+        return ["turn left", "turn right", "go forward", "look around"]
+
+    assert solved(suites.babyai_suite(**GAMES), split, 120, noise, others) == COUNTS[split]
 
 
 def test_the_expert_keeps_on_after_its_bot_gave_up() -> None:
@@ -210,31 +188,6 @@ def test_a_prompt_leaves_out_what_every_observation_repeats() -> None:
     )
 
 
-def test_the_package_brings_its_recipes() -> None:
-    assert starters()["babyai"] == ("babyai-tiny", "babyai-language-model")
-
-
-@pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
-def test_the_recipes_options_are_the_suites(recipe: Path) -> None:
-    suite = suites.babyai_suite(**read_config(recipe).environment.options)
-    assert suite.splits == tuple(COUNTS)
-
-
-@pytest.mark.slow
-def test_a_tiny_policy_trains(tmp_path: Path) -> None:
-    words = [
-        "babyai-tiny",
-        "--quiet",
-        f"run.directory={tmp_path}",
-        "policy.tiny.hidden_size=16",
-        "policy.tiny.layers=1",
-    ]
-    words += [
-        "policy.tiny.layers=1",
-        "policy.tiny.attention_heads=2",
-        "warm_start.demonstrations=20",
-        "warm_start.probe_games=2",
-    ]
-    words += ["warm_start.max_updates=1", "rollout.tasks_per_update=2", "rollout.group_size=2", "training.updates=1"]
-    assert main(["train", *words, "rollout.state=simulator", "evaluation.games=2"]) == 0
-    assert (tmp_path / "babyai-tiny" / "summary.json").exists()
+class TestPackage(EnvironmentPackage):
+    name = "babyai"
+    settings = ("rollout.state=simulator",)

@@ -2,53 +2,31 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from hgpo.envs.wrappers import LimitedSuite
+from environment_packages import solved
+from hgpo.envs import make
 from hgpo_backoffice.cases import SEEN, UNSEEN
 from hgpo_backoffice.requests import KINDS
-from hgpo_backoffice.suite import BackofficeSuite, backoffice_suite
+from hgpo_backoffice.suite import backoffice_suite
 
 COUNTS = {"train": 300, "valid_seen": 300, "valid_unseen": 300}
 SUITE = backoffice_suite(train_tasks=300, valid_seen_tasks=300, valid_unseen_tasks=300)
 MOST_STEPS = 16
 
 
-def played(suite: BackofficeSuite, split: str, noise: float = 0.0) -> int:
-    """How many tasks of a split the expert solves, with a share of its calls replaced by random candidates."""
-    limited, won = LimitedSuite(suite, MOST_STEPS), 0
-    rng = np.random.default_rng(0)
-    for task in limited.tasks(split):
-        environment, expert = task.make(), limited.expert()
-        assert expert is not None
-        observation, info = environment.reset(seed=1)
-        expert.reset(observation, info)
-        ended = False
-        while not ended:
-            action = expert.act(observation, info)
-            assert action in info["admissible_commands"]
-            if rng.random() < noise:
-                action = str(rng.choice(info["admissible_commands"]))
-            observation, reward, closed, cut, info = environment.step(action)
-            ended = closed or cut
-        won += info["won"]
-        assert reward == info["won"]
-    return won
-
-
 @pytest.mark.parametrize("split", COUNTS)
 def test_the_expert_solves_every_task(split: str) -> None:
-    assert played(SUITE, split) == COUNTS[split]
+    assert solved(SUITE, split, MOST_STEPS) == COUNTS[split]
 
 
 @pytest.mark.parametrize("split", COUNTS)
 def test_a_random_policy_solves_next_to_none(split: str) -> None:
-    assert played(SUITE, split, noise=1.0) <= 3
+    assert solved(SUITE, split, MOST_STEPS, noise=1.0) <= 3
 
 
 def test_the_expert_goes_on_after_calls_of_others() -> None:
-    assert 100 <= played(SUITE, "train", noise=0.1) < 300  # most random changes cannot be undone
+    assert 100 <= solved(SUITE, "train", MOST_STEPS, noise=0.1) < 300  # most random changes cannot be undone
 
 
 def test_unseen_combinations_are_others_of_the_same_requests() -> None:
@@ -83,7 +61,5 @@ def test_every_reason_and_every_tool_occurs() -> None:
     [({"train_tasks": -1}, "train_tasks = -1"), ({"seed": "x"}, "seed = 'x'"), ({"size": 3}, "size")],
 )
 def test_wrong_options_are_refused_by_name(options: dict[str, object], message: str) -> None:
-    from hgpo.envs import make
-
     with pytest.raises(ValueError, match=message):
         make("hgpo_backoffice.suite:backoffice_suite", **options)

@@ -71,7 +71,8 @@ def test_sixty_sessions_are_the_same_step_for_step(package: Any) -> None:
     games = [(task.kind, int(task.id.rsplit("-", 1)[1]), ("", "openDoors")[n % 2]) for n, task in enumerate(tasks)]
     sessions = [played(package, game, number in range(1, 30, 2), rng) for number, game in enumerate(games)]
     assert len(sessions) == 60
-    environments = [Recorded(suite._keeper, *game, True) for game in games]
+    simulator = simulators.Simulator()
+    environments = [Recorded(simulator, *game, True) for game in games]
     last = [0.0] * len(games)
     for step in range(STEPS + 1):
         for number, (environment, session) in enumerate(zip(environments, sessions, strict=True)):

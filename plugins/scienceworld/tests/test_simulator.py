@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,48 +50,34 @@ def started(suite: Any, count: int) -> list[Any]:
 
 
 @needs_java
-def test_environments_share_a_jvm_which_ends_when_all_are_closed(before: set[int]) -> None:
+def test_environments_share_a_jvm_which_ends_with_the_last_reference(before: set[int]) -> None:
     suite = suites.scienceworld_suite(**TASKS)
-    environments = started(suite, 4)
-    assert len(jvms(os.getpid()) - before) == 1
-    suite.close()
-    environments[0].step("look around")
-    for environment in environments:
-        environment.close()
-    gc.collect()
     assert jvms(os.getpid()) == before
-    environments[0].reset()
-    assert len(jvms(os.getpid()) - before) == 1
-
-
-@needs_java
-def test_a_jvm_ends_by_garbage_collection_and_lasts_between_environments(before: set[int]) -> None:
-    suite = suites.scienceworld_suite(**TASKS)
-    [first] = [started(suite, 2), jvms(os.getpid()) - before][1:]
+    environments, first = started(suite, 4), jvms(os.getpid()) - before
+    assert len(first) == 1
+    del environments
     gc.collect()
-    started(suite, 1)
+    [environment] = started(suite, 1)
     assert jvms(os.getpid()) - before == first
     del suite
     gc.collect()
+    environment.step("look around")
+    del environment
+    gc.collect()
     assert jvms(os.getpid()) == before
 
 
 @needs_java
-def test_after_its_jvm_was_killed_an_environment_says_so_and_others_get_a_new_one(before: set[int]) -> None:
+def test_after_its_jvm_was_killed_an_environment_says_so(before: set[int]) -> None:
     suite = suites.scienceworld_suite(**TASKS)
-    first, second = started(suite, 2)
+    [environment] = started(suite, 1)
     [jvm] = jvms(os.getpid()) - before
     os.kill(jvm, signal.SIGKILL)
     while jvm in jvms(os.getpid()):
         time.sleep(0.01)
-    with pytest.raises(simulators.SimulatorError, match="the JVM ended"):
-        first.step("look around")
-    second.close()
-    assert "room" in second.reset()[0] or "location" in second.reset()[0]
-    assert len(jvms(os.getpid()) - before) == 1
-    del suite, first, second
-    gc.collect()
-    assert jvms(os.getpid()) == before
+    for call in (partial(environment.step, "look around"), environment.reset, suite.tasks("train")[1].make().reset):
+        with pytest.raises(simulators.SimulatorError, match="JVM ended; start again"):
+            call()
 
 
 @needs_java
@@ -107,32 +94,13 @@ def test_an_error_of_the_simulator_is_named_and_leaves_the_jvm_running(before: s
     assert len(jvms(os.getpid()) - before) == 1
 
 
-@needs_java
-def test_a_fork_leaves_the_jvm_to_its_parent() -> None:
-    suite = suites.scienceworld_suite(**TASKS)
-    [environment] = started(suite, 1)
-    child = os.fork()
-    if not child:
-        status = 1
-        try:
-            environment.step("look around")
-        except simulators.SimulatorError:
-            del environment, suite
-            gc.collect()
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitpid(child, 0)[1] == 0
-    assert environment.step("look around")[0]
-
-
 CHILD = """
 import os, signal, sys, time
 from hgpo_scienceworld import scienceworld_suite
 suite = scienceworld_suite(task_types=("lifespan-longest-lived",), list_commands=False)
 environment = suite.tasks("train")[0].make()
 environment.reset()
-print(environment._session._simulator._process.pid, flush=True)
+print(environment._session._simulator.process.pid, flush=True)
 {end}
 """
 
@@ -150,26 +118,14 @@ def test_no_jvm_survives_its_process(end: str) -> None:
     assert "py4j" not in done.stderr
 
 
-def test_missing_java_is_an_error_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
+@pytest.mark.parametrize("script", [None, "#!/bin/sh\necho Unrecognized option >&2\n"], ids=["missing", "broken"])
+def test_java_that_does_not_start_is_an_error_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str | None
+) -> None:
+    if script is not None:
+        (tmp_path / "java").write_text(script, encoding="utf-8")
+        (tmp_path / "java").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path) if script is None else f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(simulators.SimulatorError, match=r"needs Java.*apt-get install default-jre-headless"):
-        simulators.Simulator()
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(simulators.SimulatorError, match="let JAVA_HOME name its folder"):
-        simulators.Simulator()
-
-
-def test_a_java_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "java").write_text("#!/bin/sh\necho Unrecognized option >&2\n", encoding="utf-8")
-    (tmp_path / "java").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(simulators.SimulatorError, match="OpenJDK 8 or newer"):
-        simulators.Simulator()
-
-
-def test_a_missing_package_is_an_error_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "scienceworld.constants", None)
-    with pytest.raises(simulators.SimulatorError, match=r"pip install scienceworld==1\.2\.3"):
-        simulators.Simulator()
+    with pytest.raises(simulators.SimulatorError, match=r"needs Java.*apt-get install default-jre-headless.*JAVA_HOME"):
+        simulators.Simulator().session()

@@ -2,52 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
+from environment_packages import EnvironmentPackage, solved
 from hgpo.agents.prompts import AgentContext, get_template
-from hgpo.cli.main import main
-from hgpo.config import read_config
-from hgpo.config.recipes import starters
 from hgpo.envs import make
-from hgpo.envs.wrappers import LimitedSuite
 from hgpo_sokoban import SokobanEnv, sokoban_suite
 
-RECIPES = Path(__file__).parents[1] / "src" / "hgpo_sokoban" / "recipes"
 COUNTS = {"train": 40, "valid_seen": 16, "valid_unseen": 16}
 BOARDS: dict[str, Any] = {f"{split}_boards": count for split, count in COUNTS.items()}
-
-
-def played(split: str, noise: float = 0.0) -> int:
-    """How many tasks of a split the expert solves, with a share of its moves replaced by others."""
-    limited, won = LimitedSuite(sokoban_suite(**BOARDS), 60), 0
-    rng = np.random.default_rng(0)
-    for task in limited.tasks(split):
-        environment, expert = task.make(), limited.expert()
-        assert expert is not None
-        observation, info = environment.reset(seed=1)
-        expert.reset(observation, info)
-        ended = False
-        while not ended:
-            command = expert.act(observation, info)
-            assert command in info["admissible_commands"]
-            moves = [one for one in info["admissible_commands"] if one.startswith("move")]
-            if moves and rng.random() < noise:
-                command = str(rng.choice(moves))
-            observation, reward, terminated, cut, info = environment.step(command)
-            assert reward == float(info["won"]) == float(terminated)
-            ended = terminated or cut
-        won += info["won"]
-    return won
 
 
 @pytest.mark.parametrize("split", COUNTS)
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_the_expert_solves_every_board_also_from_where_others_walked(split: str, noise: float) -> None:
-    assert played(split, noise) == COUNTS[split]
+    def moves(commands: Sequence[str]) -> list[str]:
+        return [command for command in commands if command.startswith("move")]
+
+    assert solved(sokoban_suite(**BOARDS), split, 60, noise, moves) == COUNTS[split]
 
 
 def starts(split: str, **options: Any) -> list[str]:
@@ -151,31 +127,6 @@ def test_a_prompt_has_places_as_seen_from_the_player() -> None:
     )
 
 
-def test_the_package_brings_its_recipes() -> None:
-    assert starters()["sokoban"] == ("sokoban-tiny", "sokoban-language-model")
-
-
-@pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
-def test_the_recipes_options_are_the_suites(recipe: Path) -> None:
-    suite = sokoban_suite(**read_config(recipe).environment.options)
-    assert suite.splits == tuple(COUNTS)
-
-
-@pytest.mark.slow
-def test_a_tiny_policy_trains(tmp_path: Path) -> None:
-    words = [
-        "sokoban-tiny",
-        "--quiet",
-        f"run.directory={tmp_path}",
-        "policy.tiny.hidden_size=16",
-        "policy.tiny.layers=1",
-    ]
-    words += [
-        "policy.tiny.layers=1",
-        "policy.tiny.attention_heads=2",
-        "warm_start.demonstrations=20",
-        "warm_start.probe_games=2",
-    ]
-    words += ["warm_start.max_updates=1", "rollout.tasks_per_update=2", "rollout.group_size=2", "training.updates=1"]
-    assert main(["train", *words, "rollout.state=simulator", "evaluation.games=2"]) == 0
-    assert (tmp_path / "sokoban-tiny" / "summary.json").exists()
+class TestPackage(EnvironmentPackage):
+    name = "sokoban"
+    settings = ("rollout.state=simulator",)

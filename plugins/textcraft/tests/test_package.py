@@ -1,82 +1,21 @@
-"""The package as a wheel: hgpo finds its environment, template and recipes by the entry points."""
+"""The package as a wheel."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
-import tomllib
 from pathlib import Path
+from typing import ClassVar
 
-import pytest
-
-from hgpo.config import read_config
-from hgpo_textcraft import textcraft_suite
-
-PROJECT = Path(__file__).parents[1]
-RECIPES = PROJECT / "src" / "hgpo_textcraft" / "recipes"
-GOALS = {"train_goals": 60, "valid_seen_goals": 10, "valid_unseen_goals": 10}
+from environment_packages import BuiltPackage, few
 
 
-@pytest.fixture(scope="module")
-def variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Environment variables with which Python finds a copy that pip built and installed."""
-    folder = tmp_path_factory.mktemp("package")
-    shutil.copytree(PROJECT, folder / "source", ignore=shutil.ignore_patterns("__pycache__"))
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    command += ["--no-build-isolation", "--no-index", "--target", str(folder / "installed"), str(folder / "source")]
-    subprocess.run(command, check=True)
-    return {**os.environ, "PYTHONPATH": str(folder / "installed"), "COLUMNS": "200"}
-
-
-def python(variables: dict[str, str], *words: str) -> str:
-    """What a Python process prints that runs in an empty working folder."""
-    folder = Path(variables["PYTHONPATH"]).parent
-    done = subprocess.run([sys.executable, *words], cwd=folder, env=variables, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("model", "template"), [("tiny", "crafting-compact"), ("some/model", "reasoning")])
-def test_env_takes_the_recipes_of_the_package(variables: dict[str, str], model: str, template: str) -> None:
-    words = ["train", "--env", "textcraft", "--dry-run", f"policy.model={model}"]
-    settings = tomllib.loads(python(variables, "-m", "hgpo", *words))
-    assert settings["environment"]["name"] == "textcraft"
-    assert settings["agent"]["template"] == template
-    assert settings["warm_start"]["enabled"] == (model == "tiny")
-    assert "data_dir" not in settings["environment"]["options"]
-
-
-@pytest.mark.slow
-def test_its_names_are_listed_without_importing_it_and_its_parts_found_by_name(variables: dict[str, str]) -> None:
-    code = (
-        "import sys; from hgpo.agents.prompts import template_names; from hgpo.envs import names; "
-        "from hgpo.config.recipes import recipe_names, starters; "
-        "print(*template_names(), *names(), *recipe_names(), *starters(), 'hgpo_textcraft' in sys.modules); "
-        "from hgpo.agents.prompts import get_template; from hgpo.envs import make; import hgpo_textcraft; "
-        "[task] = make('textcraft', train_goals=1, valid_seen_goals=0).tasks('train'); "
-        "print(type(task.make()).__name__, type(get_template('crafting-compact')).__name__, hgpo_textcraft.__file__)"
-    )
-    *listed, imported, environment, template, file = python(variables, "-c", code).split()
-    assert {"crafting-compact", "textcraft", "textcraft-tiny", "textcraft-language-model"} <= set(listed)
-    assert imported == "False"
-    assert (environment, template) == ("TextCraftEnv", "CraftingCompactTemplate")
-    assert Path(file).is_relative_to(variables["PYTHONPATH"])
-
-
-@pytest.mark.slow
-def test_a_tiny_policy_trains(variables: dict[str, str]) -> None:
-    words = ["textcraft-tiny", "--quiet", "policy.tiny.hidden_size=16", "policy.tiny.layers=1", "training.updates=1"]
-    words += [f"environment.options.{split}={goals}" for split, goals in GOALS.items()]
-    words += ["policy.tiny.attention_heads=2", "warm_start.demonstrations=20", "warm_start.probe_games=2"]
-    words += ["warm_start.max_updates=1", "rollout.tasks_per_update=2", "rollout.group_size=2", "evaluation.games=2"]
-    python(variables, "-m", "hgpo", "train", *words)
-    assert (Path(variables["PYTHONPATH"]).parent / "runs" / "textcraft-tiny" / "summary.json").exists()
-
-
-@pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
-def test_the_recipes_options_are_the_suites(recipe: Path) -> None:
-    suite = textcraft_suite(**read_config(recipe).environment.options)
-    assert suite.splits == ("train", "valid_seen", "valid_unseen")
+class TestPackage(BuiltPackage):
+    name = "textcraft"
+    project = Path(__file__).parents[1]
+    template = "crafting-compact"
+    parts = ("TextCraftEnv", "CraftingCompactTemplate")
+    agents: ClassVar[dict[str, dict[str, str]]] = {
+        "tiny": {"template": "crafting-compact"},
+        "some/model": {"template": "reasoning"},
+    }
+    options = "train_goals=1, valid_seen_goals=0"
+    settings = few({"train_goals": 60, "valid_seen_goals": 10, "valid_unseen_goals": 10})

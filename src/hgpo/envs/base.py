@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Protocol, Union, get_origin, overload
+from typing import Annotated, Any, Protocol, TypeVar, Union, get_origin, overload
 
 from pydantic import ConfigDict, Field, ValidationError, create_model
 
@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 Info = Mapping[str, Any]
 StepResult = tuple[str, float, bool, bool, Info]
 """(observation, reward, terminated, truncated, info), as in Gymnasium."""
+Element = TypeVar("Element")
 
 
 class Env(Protocol):
@@ -100,14 +101,23 @@ class TaskSplits:
 
     Args:
         make: split -> function that makes its tasks, the training split first; called once at most.
+        expert: makes an expert for demonstrations; None for a suite without one.
+        description: what runs store with the options.
         skipped: split -> number of records left out, by reason; complete once the split is made.
     """
 
     def __init__(
-        self, make: Mapping[str, Callable[[], Sequence[Task]]], skipped: Mapping[str, Mapping[str, int]] | None = None
+        self,
+        make: Mapping[str, Callable[[], Sequence[Task]]],
+        *,
+        expert: Callable[[], Expert | None] | None = None,
+        description: Mapping[str, Any] | None = None,
+        skipped: Mapping[str, Mapping[str, int]] | None = None,
     ) -> None:
+        self.description = dict(description or {})
         self._make = dict(make)
         self._made: dict[str, Sequence[Task]] = {}
+        self._expert = expert
         self._skipped = skipped or {}
 
     @property
@@ -127,6 +137,10 @@ class TaskSplits:
                 logger.warning("split %r has %s; left out: %s", split, tasks, left_out)
         return self._made[split]
 
+    def expert(self) -> Expert | None:
+        """A new expert for demonstrations, or None."""
+        return None if self._expert is None else self._expert()
+
     def skipped(self, split: str) -> Mapping[str, int]:
         """The number of games or other records of a split that are left out, by reason."""
         self.tasks(split)
@@ -138,12 +152,8 @@ def counted_reasons(reasons: Mapping[str, int]) -> str:
     return ", ".join(f"{number:,} {reason}" for reason, number in reasons.items())
 
 
-class TasksByNumber(Sequence[Task]):
-    """The tasks of a split, each made on access by `_task` of a subclass.
-
-    Args:
-        size: number of tasks.
-    """
+class MadeOnAccess(Sequence[Element]):
+    """A sequence of `size` elements, each made on access by `_element` of a subclass."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -152,18 +162,20 @@ class TasksByNumber(Sequence[Task]):
         return self._size
 
     @overload
-    def __getitem__(self, index: int) -> Task: ...
+    def __getitem__(self, index: int) -> Element: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | list[Task]:
+    def __getitem__(self, index: slice) -> list[Element]: ...
+    def __getitem__(self, index: int | slice) -> Element | list[Element]:
         numbers = range(self._size)[index]
-        return self._task(numbers) if isinstance(numbers, int) else [self._task(number) for number in numbers]
+        return self._element(numbers) if isinstance(numbers, int) else [self._element(number) for number in numbers]
 
     @abstractmethod
-    def _task(self, number: int) -> Task:
-        """Task `number` of the split, counted from 0."""
+    def _element(self, number: int) -> Element:
+        """Element `number`, counted from 0."""
 
 
+SPLITS = ("train", "valid_seen", "valid_unseen")
+"""The splits of generated games: held out are other games of the same kind, and games of other kinds."""
 LARGEST_SEED = 2**63 - 1
 Count = Annotated[int, Field(ge=0, le=10**9)]
 """The type of an option that counts things; larger counts are mistakes and would exhaust the memory."""
@@ -188,6 +200,25 @@ def converted(name: str, value: object, kind: Any) -> Any:
         ]
         reasons = [f"{'.'.join(map(str, place))}: {reason}" if place else reason for place, reason in found]
         raise ValueError(f"{name} = {value!r}: {'; or '.join(dict.fromkeys(reasons))}") from error
+
+
+def named_size(
+    size: str | Mapping[str, Any] | Element, sizes: Mapping[str, Element], missing: Mapping[str, Any] | None = None
+) -> Element:
+    """A size by its name in `sizes`, or by its numbers with those of `missing` as defaults; a size itself is unchanged.
+
+    Raises:
+        ValueError: an unknown name or a wrong number.
+    """
+    kind = type(next(iter(sizes.values())))
+    if isinstance(size, kind):
+        return size
+    if isinstance(size, Mapping):
+        found: Element = converted("size", {**(missing or {}), **size}, kind)
+        return found
+    if size not in sizes:
+        raise ValueError(f"unknown size {size!r}; choose one of {', '.join(map(str, sizes))}, or give its numbers")
+    return sizes[str(size)]
 
 
 def check_whole_number(name: str, value: object, least: int = 0, most: int = 10**9) -> None:

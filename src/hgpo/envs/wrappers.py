@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from hgpo.envs.base import Env, Expert, Info, StepResult, Task, TaskSuite, counted_reasons
+from hgpo.envs.base import Env, Expert, Info, MadeOnAccess, StepResult, Task, TaskSuite, counted_reasons
 from hgpo.envs.env_checker import (
     BREAKS,
     EnvContractError,
@@ -22,10 +22,12 @@ from hgpo.envs.env_checker import (
 
 
 @contextmanager
-def _named(what: str, call: str) -> Iterator[None]:
+def _named(what: str, call: str, passed_on: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """In the context, errors of the user's code become an `EnvContractError` that names the part and the call."""
     try:
         yield
+    except passed_on:
+        raise
     except BREAKS as error:
         raise wrapped_error(what, call, error, below=__file__) from error
 
@@ -123,7 +125,8 @@ class LimitedSuite:
         Raises:
             EnvContractError: the suite's `splits` is not a list of strings.
         """
-        splits = self._checked("splits", lambda: self.suite.splits)
+        with self._named("splits"):
+            splits = self.suite.splits
         if not is_texts(splits):
             raise EnvContractError(f"the suite's `splits` must be a list of strings, got {safe_repr(splits)}")
         return tuple(splits)
@@ -131,7 +134,8 @@ class LimitedSuite:
     @property
     def description(self) -> Mapping[str, Any]:
         """The description of the suite, empty if it has none."""
-        return dict(self._checked("description", lambda: getattr(self.suite, "description", {})))
+        with self._named("description"):
+            return dict(getattr(self.suite, "description", {}))
 
     def tasks(self, split: str) -> Sequence[Task]:
         """The tasks of the suite, limited.
@@ -140,7 +144,8 @@ class LimitedSuite:
             EnvContractError: the suite's `tasks` did not return a sequence.
             ValueError: the split has no tasks; the message lists what was left out.
         """
-        tasks = self._checked(f"tasks({split!r})", lambda: self.suite.tasks(split))
+        with self._named(f"tasks({split!r})"):
+            tasks = self.suite.tasks(split)
         if isinstance(tasks, str | Mapping) or not (hasattr(tasks, "__len__") and hasattr(tasks, "__getitem__")):
             raise EnvContractError(
                 f"the suite's tasks({split!r}) has to be a sequence of tasks, and is {safe_repr(tasks)}"
@@ -154,33 +159,24 @@ class LimitedSuite:
     def expert(self) -> Expert | None:
         """The expert of the suite, or None if it has none."""
         make = getattr(self.suite, "expert", None)
-        expert = None if make is None else self._checked("expert()", make)
+        with self._named("expert()"):
+            expert = None if make is None else make()
         return None if expert is None else CheckedExpert(expert)
 
-    def _checked(self, what: str, call: Callable[[], Any]) -> Any:
-        """The result of a call of the suite; a `ValueError`, such as for an unknown split, is not wrapped."""
-        try:
-            return call()
-        except ValueError:
-            raise
-        except BREAKS as error:
-            raise wrapped_error("the suite", what, error, below=__file__) from error
+    def _named(self, call: str) -> AbstractContextManager[None]:
+        """A `ValueError`, such as for an unknown split, is passed on: it is the suite's message for the user."""
+        return _named("the suite", call, passed_on=(ValueError,))
 
 
-class _LimitedTasks(Sequence[Task]):
+class _LimitedTasks(MadeOnAccess[Task]):
     """Wraps tasks on access, so that a split of a million tasks costs nothing."""
 
     def __init__(self, tasks: Sequence[Task], max_steps: int) -> None:
-        self._tasks = tasks
-        self._max_steps = max_steps
+        super().__init__(len(tasks))
+        self._tasks, self._max_steps = tasks, max_steps
 
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]
-        if isinstance(index, slice):
-            return _LimitedTasks(self._tasks[index], self._max_steps)
-        task = check_task(self._tasks[index])
+    def _element(self, number: int) -> Task:
+        task = check_task(self._tasks[number])
         return replace(task, make=partial(_make_limited, task, self._max_steps))
 
 

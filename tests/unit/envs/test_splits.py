@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from hgpo.envs.base import Env, Task, TasksByNumber, TaskSplits
+from hgpo.envs.base import Env, MadeOnAccess, Task, TaskSplits
 
 
 def no_environment() -> Env:
     raise AssertionError("no test here plays")
 
 
-class Numbered(TasksByNumber):
+class Numbered(MadeOnAccess[Task]):
     """Remembers what was asked for."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
         self.asked: list[int] = []
 
-    def _task(self, number: int) -> Task:
+    def _element(self, number: int) -> Task:
         self.asked.append(number)
         return Task(f"train/{number}", "kind", no_environment)
 

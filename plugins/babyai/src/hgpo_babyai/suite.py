@@ -9,10 +9,9 @@ from typing import Any
 from minigrid.core.actions import Actions
 from minigrid.utils.baby_ai_bot import BabyAIBot, DisappearedBoxError
 
-from hgpo.envs.base import Count, Seed, Task, TaskSplits
+from hgpo.envs.base import SPLITS, Count, Seed, Task, TaskSplits
 from hgpo_babyai.env import COMMANDS, BabyAIEnv, make_world
 
-SPLITS = ("train", "valid_seen", "valid_unseen")
 LEVELS: Mapping[str, tuple[str, str]] = {
     "go_to": ("GoToLocalS6N3", "GoToLocalS8N5"),
     "open": ("OpenDoorColor", "OpenDoorLoc"),
@@ -25,20 +24,6 @@ _SEEDS_OF_A_SPLIT = 10**9
 _NAMES = {action: command for command, action in COMMANDS.items()}
 
 
-class BabyAISuite(TaskSplits):
-    """The tasks of one or more splits. `babyai_suite` builds it."""
-
-    def __init__(self, task_types: tuple[str, ...], counts: Mapping[str, int], seed: int) -> None:
-        super().__init__(
-            {name: partial(_tasks, name, counts[name], task_types, seed) for name in SPLITS if counts[name]}
-        )
-        self.description = {"task_types": list(task_types), "seed": seed, "games": dict(counts)}
-
-    def expert(self) -> BabyAIExpert:
-        """An expert for demonstrations."""
-        return BabyAIExpert()
-
-
 def babyai_suite(
     *,
     task_types: tuple[str, ...] = tuple(LEVELS),
@@ -46,7 +31,7 @@ def babyai_suite(
     valid_seen_games: Count = 256,
     valid_unseen_games: Count = 256,
     seed: Seed = 0,
-) -> BabyAISuite:
+) -> TaskSplits:
     """A suite of BabyAI's levels with the splits train, valid_seen and valid_unseen.
 
     `valid_seen` has other seeds than `train`; `valid_unseen` has other levels of the same task types.
@@ -65,7 +50,9 @@ def babyai_suite(
     if unknown or not task_types:
         raise ValueError(f"task_types: unknown {', '.join(unknown) or 'none'}; choose from {', '.join(LEVELS)}")
     counts = dict(zip(SPLITS, (train_games, valid_seen_games, valid_unseen_games), strict=True))
-    return BabyAISuite(task_types, counts, seed)
+    make = {name: partial(_tasks, name, count, task_types, seed) for name, count in counts.items() if count}
+    description = {"task_types": list(task_types), "seed": seed, "games": counts}
+    return TaskSplits(make, expert=BabyAIExpert, description=description)
 
 
 def _tasks(split: str, count: int, task_types: tuple[str, ...], seed: int) -> list[Task]:

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache, partial
 from random import Random
-from typing import Any
 
-from hgpo.envs.base import Count, Seed, Task, TasksByNumber, TaskSplits
+from hgpo.envs.base import SPLITS, Count, MadeOnAccess, Seed, Task, TaskSplits
 from hgpo_backoffice.cases import SEEN, UNSEEN, Case, make_case
 from hgpo_backoffice.env import BackofficeEnv
 from hgpo_backoffice.expert import BackofficeExpert
 
-SPLITS = ("train", "valid_seen", "valid_unseen")
 
-
-class BackofficeSuite(TaskSplits):
-    """The cases of the three splits. `backoffice_suite` builds it."""
-
-    def __init__(self, tasks: Mapping[str, int], seed: int) -> None:
-        super().__init__({split: partial(Cases, split, count, seed) for split, count in tasks.items() if count})
-        self.description: dict[str, Any] = {"tasks": dict(tasks), "seed": seed}
-
-    def expert(self) -> BackofficeExpert:
-        """An expert for demonstrations."""
-        return BackofficeExpert()
-
-
-class Cases(TasksByNumber):
+class Cases(MadeOnAccess[Task]):
     """The cases of a split; the combinations of requests take turns."""
 
     def __init__(self, split: str, size: int, seed: int) -> None:
@@ -35,7 +19,7 @@ class Cases(TasksByNumber):
         self._split, self._seed = split, seed
         self._combinations = UNSEEN if split == "valid_unseen" else SEEN
 
-    def _task(self, number: int) -> Task:
+    def _element(self, number: int) -> Task:
         kinds = self._combinations[number % len(self._combinations)]
         place = (self._seed, SPLITS.index(self._split), number)
         return Task(f"{self._split}/{number:04d}", "+".join(kinds), partial(_make, kinds, place))
@@ -56,9 +40,11 @@ def backoffice_suite(
     valid_seen_tasks: Count = 200,
     valid_unseen_tasks: Count = 200,
     seed: Seed = 0,
-) -> BackofficeSuite:
+) -> TaskSplits:
     """A suite of cases with the splits train, valid_seen and valid_unseen; 0 tasks omit a split.
 
     `valid_seen` has the combinations of requests of `train` in other cases, `valid_unseen` other combinations.
     """
-    return BackofficeSuite(dict(zip(SPLITS, (train_tasks, valid_seen_tasks, valid_unseen_tasks), strict=True)), seed)
+    counts = dict(zip(SPLITS, (train_tasks, valid_seen_tasks, valid_unseen_tasks), strict=True))
+    make = {split: partial(Cases, split, count, seed) for split, count in counts.items() if count}
+    return TaskSplits(make, expert=BackofficeExpert, description={"tasks": counts, "seed": seed})

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from hgpo_scienceworld.simulator import Keeper, Session
+from hgpo_scienceworld.simulator import Simulator
 
 _RESET_TASK = 12  # the package's number of the command `reset task`, which only undoes progress
 
@@ -23,16 +23,18 @@ class ScienceWorldEnv:
     the valid ones with one object or none, without `reset task`; `valid_commands` has all.
     """
 
-    def __init__(self, keeper: Keeper, task: str, variation: int, simplifications: str, list_commands: bool) -> None:
-        self._keeper, self._list_commands = keeper, list_commands
+    def __init__(
+        self, simulator: Simulator, task: str, variation: int, simplifications: str, list_commands: bool
+    ) -> None:
+        self._simulator, self._list_commands = simulator, list_commands
         self._game = (task, variation, simplifications)
-        self._session: Session | None = None
+        self._session: Any = None
         self._commands: tuple[str, ...] = ()
         self._points, self._running = 0, False
 
     def reset(self, *, seed: int | None = None) -> tuple[str, dict[str, Any]]:
         """Start over. The game is deterministic: every seed gives the same start."""
-        self._session = self._session or self._keeper.session()
+        self._session = self._session or self._simulator.session()
         self._session.load(*self._game)
         self._commands, self._points = (), 0
         observation, *_, info = self._step("look around")  # as the package's reset() does
@@ -45,32 +47,24 @@ class ScienceWorldEnv:
         self._commands = (*self._commands, action)
         return self._step(action)
 
-    def close(self) -> None:
-        """Free the game's memory; `reset` starts another."""
-        self._session, self._running = None, False
-
     def valid_commands(self) -> list[tuple[str, int, int]]:
-        """All valid commands, sorted: text, the package's number of its form, number of objects."""
-        found = json.loads(self._call("getValidActionObjectCombinationsJSON"))["validActions"]
+        """All valid commands after a reset, sorted: text, the package's number of its form, number of objects."""
+        found = json.loads(self._session.call("getValidActionObjectCombinationsJSON"))["validActions"]
         return sorted((sys.intern(one["action"]), one["template_id"], len(one["obj_ids"])) for one in found)
 
     def identity(self) -> dict[str, Any]:
-        """SHA-256 of the start with all objects; to be called before the first step."""
-        tree = json.dumps(json.loads(self._call("getObjectTree", "")), sort_keys=True)
+        """SHA-256 of the start with all objects; to be called after a reset and before the first step."""
+        tree = json.dumps(json.loads(self._session.call("getObjectTree", "")), sort_keys=True)
         return {"game": hashlib.sha256(f"{self._game} {tree}".encode()).hexdigest()}
-
-    def _call(self, method: str, *arguments: Any) -> Any:
-        if self._session is None:
-            raise RuntimeError("no game is loaded; call reset() first")
-        return self._session.call(method, *arguments)
 
     def _step(self, command: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """The package's calls in its order, since some of them draw random numbers."""
-        answer, points = self._call("step", command).strip(), round(100 * self._call("getScore"))
-        room, inventory = self._call("freeActionLook").strip(), self._call("freeActionInventory").strip()
+        call = self._session.call
+        answer, points = call("step", command).strip(), round(100 * call("getScore"))
+        room, inventory = call("freeActionLook").strip(), call("freeActionInventory").strip()
         before, self._points = self._points, max(points, 0)
-        self._running = points >= 0 and not self._call("getCompleted")
-        info = {"won": points == 100, "score": self._points / 100, "task": self._call("getTaskDescription")}
+        self._running = points >= 0 and not call("getCompleted")
+        info = {"won": points == 100, "score": self._points / 100, "task": call("getTaskDescription")}
         info["session"] = {"game": self._game, "commands": self._commands}
         if self._list_commands:
             listed = (one for one in self.valid_commands() if one[2] < 2 and one[1] != _RESET_TASK)

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import os
 import subprocess
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import Py4JError
+from scienceworld.constants import BASEPATH, JAR_PATH
+
 # The simulator iterates over hash sets of objects. By default their hashes, and so the order of its texts, depend on
 # all earlier calls of the JVM; `hashCode=2` gives every object the same hash.
 _OPTIONS = ["-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2"]
-_clients: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-def _disconnect() -> None:
-    """In a fork, keep py4j from freeing objects in the parent's JVM."""
-    for client in _clients:
-        client.is_connected = False
-
-
-os.register_at_fork(after_in_child=_disconnect)
 
 
 class SimulatorError(RuntimeError):
@@ -30,34 +23,38 @@ class SimulatorError(RuntimeError):
 
 
 class Simulator:
-    """A JVM with the simulator. It ends when nothing refers to it, and with this process.
+    """A JVM with the simulator. It starts with the first session, and ends when nothing refers to it, and with Python.
 
     The simulator keeps its random numbers, a counter of objects and the simplifications in singletons. Each `Session`
-    has its own, which are put there before its calls.
+    has its own, which are put there before its calls. It is for one thread at a time.
     """
 
     def __init__(self) -> None:
-        try:
-            from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
-            from py4j.protocol import Py4JError
-            from scienceworld.constants import BASEPATH, JAR_PATH
+        self._client: Any = None
+        self._holder: Callable[[], Session | None] = lambda: None
 
-            # In a process group of its own: Ctrl-C is for Python, which may still write a checkpoint.
-            how = {"java_path": None, "create_new_process_group": True, "enable_auth": True, "die_on_exit": True}
-            how |= {"classpath": JAR_PATH, "cwd": BASEPATH, "return_proc": True}
-            port, token, self._process = launch_gateway(javaopts=_OPTIONS, **how)
-        except ImportError as error:
-            raise SimulatorError("ScienceWorld is missing: pip install scienceworld==1.2.3") from error
-        except OSError as error:
-            remedy = "apt-get install default-jre-headless, or let JAVA_HOME name its folder"
-            raise SimulatorError(f"ScienceWorld needs Java ({error}): {remedy}") from error
-        except ValueError as error:  # the JVM's first output is no port
-            raise SimulatorError("Java did not start; ScienceWorld needs OpenJDK 8 or newer: java -version") from error
+    def session(self) -> Session:
+        """A new session.
+
+        Raises:
+            SimulatorError: Java is missing or does not start.
+        """
+        if self._client is None:
+            self._start()
+        return Session(self)
+
+    def _start(self) -> None:
+        # In a process group of its own: Ctrl-C is for Python, which may still write a checkpoint.
+        how = {"java_path": None, "create_new_process_group": True, "enable_auth": True, "die_on_exit": True}
+        how |= {"classpath": JAR_PATH, "cwd": BASEPATH, "return_proc": True}
+        try:
+            port, token, self.process = launch_gateway(javaopts=_OPTIONS, **how)
+        except (OSError, ValueError) as error:  # no Java, or its first output is no port
+            remedy = "apt-get install default-jre-headless, or let JAVA_HOME name the folder of OpenJDK 8 or newer"
+            raise SimulatorError(f"ScienceWorld needs Java, which did not start ({error}): {remedy}") from error
         gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
-        self._client, self._owner, self._failure = gateway._gateway_client, os.getpid(), Py4JError
-        _clients.add(self._client)
-        weakref.finalize(self, _end, self._process, self._client, self._owner)
-        self.jvm, self._lock = gateway.jvm, threading.RLock()
+        self._client, self.jvm = gateway._gateway_client, gateway.jvm
+        weakref.finalize(self, _end, self.process, self._client)
         self.jvm.java.lang.System.setOut(self.jvm.java.io.PrintStream(os.devnull))  # it prints at every step
         self._random = _singleton(self.jvm.scala.util, "Random")
         self._random_field = self.jvm.java.lang.Class.forName("scala.util.Random").getDeclaredField("self")
@@ -65,34 +62,29 @@ class Simulator:
         self._counter = _singleton(self.jvm.util, "UniqueIdentifier")
         self._simplifier = _singleton(self.jvm.main.scala.scienceworld.runtime, "SimplifierProcessor")
         self.paths = _singleton(self.jvm.scienceworld.goldagent, "PathFinder").precomputedExhaustivePaths()
-        self._holder: Callable[[], Session | None] = lambda: None
-
-    @property
-    def runs(self) -> bool:
-        """Whether the JVM runs, and belongs to this process instead of the one that this was forked from."""
-        return self._owner == os.getpid() and self._process.poll() is None
 
     @contextmanager
     def turn(self, session: Session) -> Iterator[None]:
-        """In the context, the singletons are the session's, and no other thread calls the simulator."""
-        with self._lock:
-            try:
-                before = self._holder()
-                if before is not session:
-                    self._holder = lambda: None
-                    if before is not None:
-                        before.objects = self._counter.count()
-                    self._random_field.set(self._random, session.random)
-                    getattr(self._counter, "count_$eq")(session.objects)
-                    self._simplifier.parseSimplificationStr(session.simplifications)
-                    self._holder = weakref.ref(session)
-                yield
-            except self._failure as error:
-                with suppress(subprocess.TimeoutExpired):
-                    self._process.wait(0.5)  # it may be about to end
-                self._client.is_connected = self.runs  # else py4j logs each object that it cannot free
-                ended = "" if self.runs else "; the JVM ended, or belongs to the parent process"
-                raise SimulatorError(f"ScienceWorld's simulator failed: {str(error)[:500]}{ended}") from error
+        """In the context, the singletons are the session's, and errors are a `SimulatorError`."""
+        try:
+            before = self._holder()
+            if before is not session:
+                self._holder = lambda: None
+                if before is not None:
+                    before.objects = self._counter.count()
+                session.random = session.random or self.jvm.java.util.Random(0)
+                self._random_field.set(self._random, session.random)
+                getattr(self._counter, "count_$eq")(session.objects)
+                self._simplifier.parseSimplificationStr(session.simplifications)
+                self._holder = weakref.ref(session)
+            yield
+        except Py4JError as error:
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.5)  # it may be about to end
+            runs = self.process.poll() is None
+            self._client.is_connected = runs  # else py4j logs each object that it cannot free
+            reason = str(error)[:500] if runs else "its JVM ended; start again"
+            raise SimulatorError(f"ScienceWorld's simulator failed: {reason}") from error
 
 
 class Session:
@@ -100,7 +92,7 @@ class Session:
 
     def __init__(self, simulator: Simulator) -> None:
         self._simulator, self.objects, self.simplifications = simulator, 0, ""
-        self.random = simulator.jvm.java.util.Random(0)
+        self.random: Any = None
         with simulator.turn(self):
             self._game = simulator.jvm.scienceworld.runtime.pythonapi.PythonInterface()
 
@@ -121,32 +113,12 @@ class Session:
             return getattr(self._game, method)(*arguments)
 
 
-class Keeper:
-    """Starts the simulator when it is first needed, and keeps it between environments."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._simulator: Simulator | None = None
-
-    def session(self) -> Session:
-        """A session of the simulator, of a new one if that has ended."""
-        with self._lock:
-            if self._simulator is None or not self._simulator.runs:
-                self._simulator = Simulator()
-            return Session(self._simulator)
-
-    def close(self) -> None:
-        """Let the JVM end with the last environment that uses it."""
-        self._simulator = None
-
-
 def _singleton(package: Any, name: str) -> Any:
     """A Scala `object`."""
     return getattr(getattr(package, f"{name}$"), "MODULE$")
 
 
-def _end(process: Any, client: Any, owner: int) -> None:
-    if os.getpid() == owner:  # not in a fork
-        client.is_connected = False
-        process.kill()
-        process.wait()
+def _end(process: Any, client: Any) -> None:
+    client.is_connected = False
+    process.kill()
+    process.wait()

@@ -7,49 +7,36 @@ from collections.abc import Mapping
 from functools import partial
 from importlib.resources import files
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from hgpo.envs.base import Count, Seed, Task, TaskSplits
+from hgpo.envs.base import SPLITS, Count, Seed, Task, TaskSplits
 from hgpo_scienceworld.env import ScienceWorldEnv
-from hgpo_scienceworld.simulator import Keeper
+from hgpo_scienceworld.simulator import Simulator
 
 VARIATIONS: Mapping[str, int] = json.loads(files(__package__).joinpath("variations.json").read_text(encoding="utf-8"))
 """Task type -> number of variations."""
-SPLITS = ("train", "valid_seen", "valid_unseen")
-SIMPLIFICATIONS = ("teleportAction", "noElectricalAction", "openDoors", "openContainers", "selfWateringFlowerPots")
-
-
-class ScienceWorldSuite(TaskSplits):
-    """The tasks of one or more splits. `scienceworld_suite` builds it."""
-
-    def __init__(self, games: Mapping[str, list[tuple[str, int]]], options: Mapping[str, Any]) -> None:
-        self._keeper, self.description = Keeper(), {**options, "package": "scienceworld 1.2.3"}
-        self.close = self._keeper.close
-        make = partial(ScienceWorldEnv, self._keeper, **options)
-        super().__init__({split: partial(_tasks, split, chosen, make) for split, chosen in games.items()})
-
-    def expert(self) -> ScienceWorldExpert:
-        """An expert for demonstrations."""
-        return ScienceWorldExpert(self._keeper)
+Simplification = Literal[
+    "teleportAction", "noElectricalAction", "openDoors", "openContainers", "selfWateringFlowerPots"
+]
 
 
 def scienceworld_suite(
     *,
     task_types: tuple[str, ...] = tuple(VARIATIONS),
-    simplifications: tuple[str, ...] = (),
+    simplifications: tuple[Simplification, ...] = (),
     list_commands: bool = True,
     train_variations: Count = 100,
     valid_seen_variations: Count = 10,
     valid_unseen_variations: Count = 10,
     seed: Seed = 0,
-) -> ScienceWorldSuite:
+) -> TaskSplits:
     """A suite of ScienceWorld's tasks; its splits are the package's variations for training, development and test.
 
     Args:
         task_types: keys of `VARIATIONS`; the tasks of a split have them in turn.
-        simplifications: names of `SIMPLIFICATIONS`.
+        simplifications: the package's simplifications of the task.
         list_commands: whether `info` has admissible commands, which take most of the time of a step.
         train_variations: most variations of a task type in the split; 0 omits it.
         valid_seen_variations: the same.
@@ -59,46 +46,44 @@ def scienceworld_suite(
     Raises:
         ValueError: an option is wrong.
     """
-    for option, names, known in (
-        ("task_types", task_types, VARIATIONS),
-        ("simplifications", simplifications, SIMPLIFICATIONS),
-    ):
-        if unknown := [name for name in names if name not in known]:
-            raise ValueError(f"{option}: unknown {', '.join(unknown)}; choose from {', '.join(known)}")
+    if unknown := [name for name in task_types if name not in VARIATIONS]:
+        raise ValueError(f"task_types: unknown {', '.join(unknown)}; choose from {', '.join(VARIATIONS)}")
     electrical = [name for name in task_types if "power-component" in name or "conductivity" in name]
     if electrical and "noElectricalAction" in simplifications:
         raise ValueError(f"simplifications: with noElectricalAction there is no solution of {', '.join(electrical)}")
+    options: dict[str, Any] = {"simplifications": ",".join(simplifications), "list_commands": list_commands}
+    simulator = Simulator()
+    environment = partial(ScienceWorldEnv, simulator, **options)
     most = zip(SPLITS, (train_variations, valid_seen_variations, valid_unseen_variations), strict=True)
-    games = {split: _choose(split, number, task_types, seed) for split, number in most if number}
-    return ScienceWorldSuite(games, {"simplifications": ",".join(simplifications), "list_commands": list_commands})
+    make = {split: partial(_tasks, split, number, task_types, seed, environment) for split, number in most if number}
+    description = {**options, "package": "scienceworld 1.2.3"}
+    return TaskSplits(make, expert=partial(ScienceWorldExpert, simulator), description=description)
 
 
-def _choose(split: str, most: int, task_types: tuple[str, ...], seed: int) -> list[tuple[str, int]]:
-    """Task types in turn, each with its variations in random order.
+def _tasks(split: str, most: int, task_types: tuple[str, ...], seed: int, make: partial[ScienceWorldEnv]) -> list[Task]:
+    """Task types in turn, each with at most `most` of its variations in random order.
 
     The package's `getSets` gives the first half to training, the third quarter to development, the rest to the test.
     """
-    rng, place, chosen = np.random.default_rng((seed, SPLITS.index(split))), SPLITS.index(split), []
+    place, chosen = SPLITS.index(split), []
+    rng = np.random.default_rng((seed, place))
     for name in task_types:
         quarter = VARIATIONS[name] // 4
         first, end = ((0, 2 * quarter), (2 * quarter, 3 * quarter), (3 * quarter, VARIATIONS[name]))[place]
-        chosen.append([(name, first + int(number)) for number in rng.permutation(end - first)[:most]])
-    return [game for turn in zip_longest(*chosen) for game in turn if game]
-
-
-def _tasks(split: str, games: list[tuple[str, int]], make: partial[ScienceWorldEnv]) -> list[Task]:
-    return [Task(f"{split}/{name}-{number}", name, partial(make, name, number)) for name, number in games]
+        numbers = (first + rng.permutation(end - first)[:most]).tolist()
+        chosen.append([Task(f"{split}/{name}-{number}", name, partial(make, name, number)) for number in numbers])
+    return [task for turn in zip_longest(*chosen) for task in turn if task]
 
 
 class ScienceWorldExpert:
     """Plays the package's solution command by command; it does not replan after commands of others."""
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
+    def __init__(self, simulator: Simulator) -> None:
+        self._simulator = simulator
 
     def reset(self, observation: str, info: Mapping[str, Any]) -> None:
         """Solve the task in a game of its own."""
-        self._solution = self._keeper.session().load(*info["session"]["game"], solve=True)
+        self._solution = self._simulator.session().load(*info["session"]["game"], solve=True)
 
     def act(self, observation: str, info: Mapping[str, Any]) -> str:
         """The next command of the solution that the episode has not had; `wait1` after the last."""

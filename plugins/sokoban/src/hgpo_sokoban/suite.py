@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from hgpo.envs.base import Count, Seed, Task, TaskSplits
+from hgpo.envs.base import SPLITS, Count, Seed, Task, TaskSplits
 from hgpo.utils.text import counted
 from hgpo_sokoban.generator import BoardSize, generate_board
 from hgpo_sokoban.rules import BOXES, NAMES, after, offsets, player_of, possible
 from hgpo_sokoban.solver import SokobanExpert
 
-SPLITS = ("train", "valid_seen", "valid_unseen")
 TASK = (
     "Push every box onto a goal. Map: # wall, - floor, . goal, $ box, * box on a goal, @ you, + you on a goal. "
     "You cannot pull a box or push two."
@@ -74,18 +72,6 @@ class SokobanEnv:
         return f"{state}\nBeside you: {', '.join(beside)}.", info
 
 
-class SokobanSuite(TaskSplits):
-    """The tasks of one or more splits. `sokoban_suite` builds it."""
-
-    def __init__(self, size: BoardSize, counts: Mapping[str, int], seed: int) -> None:
-        super().__init__({name: partial(_tasks, name, counts[name], size, seed) for name in SPLITS if counts[name]})
-        self.description = {"size": asdict(size), "seed": seed, "boards": dict(counts)}
-
-    def expert(self) -> SokobanExpert:
-        """An expert for demonstrations."""
-        return SokobanExpert()
-
-
 def sokoban_suite(
     *,
     rows: Count = 4,
@@ -97,7 +83,7 @@ def sokoban_suite(
     valid_seen_boards: Count = 256,
     valid_unseen_boards: Count = 256,
     seed: Seed = 0,
-) -> SokobanSuite:
+) -> TaskSplits:
     """A suite of generated boards with the splits train, valid_seen and valid_unseen.
 
     No board of `valid_seen`, turned or mirrored, is in `train`. Those of `valid_unseen` have in turn one row and one
@@ -118,7 +104,10 @@ def sokoban_suite(
         ValueError: a size is not possible.
     """
     counts = dict(zip(SPLITS, (train_boards, valid_seen_boards, valid_unseen_boards), strict=True))
-    return SokobanSuite(BoardSize(rows, columns, boxes, walls, pulls), counts, seed)
+    size = BoardSize(rows, columns, boxes, walls, pulls)
+    make = {name: partial(_tasks, name, count, size, seed) for name, count in counts.items() if count}
+    description = {"size": asdict(size), "seed": seed, "boards": counts}
+    return TaskSplits(make, expert=SokobanExpert, description=description)
 
 
 def _tasks(split: str, count: int, size: BoardSize, seed: int) -> list[Task]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache, partial
 from itertools import count, islice
@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from hgpo.envs.base import Count, Seed, Task, TaskSplits
+from hgpo.envs.base import SPLITS, Count, Seed, Task, TaskSplits, named_size
 from hgpo_textcraft.env import OBSERVATION_MODES, TextCraftEnv, draw_challenge
 from hgpo_textcraft.expert import TextCraftExpert
 from hgpo_textcraft.recipe_book import RecipeBook, display_name, find_recipes, read_book
-from hgpo_textcraft.worlds import WorldSize, generate_world, named_size
+from hgpo_textcraft.worlds import SIZES, WorldSize, generate_world
 
-SPLITS = ("train", "valid_seen", "valid_unseen")
 DEFAULT_GOALS: Mapping[str, int] = {"train": 2000, "valid_seen": 200, "valid_unseen": 200}
 _UNSEEN_WORLDS = 1_000_000
 """Worlds with this number and above are never used for training."""
@@ -26,18 +25,6 @@ _UNSEEN_EVERY = 5
 """One in this many of Minecraft's goals is in `valid_unseen`."""
 _DISTRACTORS = 10
 """Most commands that are listed and not needed, as published."""
-
-
-class TextCraftSuite(TaskSplits):
-    """The tasks of one or more splits, created on first use. `textcraft_suite` builds it."""
-
-    def __init__(self, make: Mapping[str, Callable[[], Sequence[Task]]], description: Mapping[str, Any]) -> None:
-        super().__init__(make)
-        self.description = dict(description)
-
-    def expert(self) -> TextCraftExpert:
-        """An expert for demonstrations."""
-        return TextCraftExpert()
 
 
 def textcraft_suite(
@@ -49,7 +36,7 @@ def textcraft_suite(
     valid_unseen_goals: Count | None = None,
     observation_mode: str | None = None,
     seed: Seed = 0,
-) -> TextCraftSuite:
+) -> TaskSplits:
     """A suite of crafting tasks with the splits train, valid_seen and valid_unseen.
 
     Without `data_dir` worlds are generated: `valid_seen` has other goals in the training worlds, `valid_unseen` has
@@ -76,13 +63,15 @@ def textcraft_suite(
         raise ValueError(f"observation_mode={observation_mode!r}; choose one of {', '.join(OBSERVATION_MODES)}")
     requested = {split: number for split, number in named.items() if number is not None}
     if data_dir is None:
-        return _generated_suite(named_size(size or "small"), {**DEFAULT_GOALS, **requested}, observation_mode, seed)
+        return _generated_suite(
+            named_size(size or "small", SIZES), {**DEFAULT_GOALS, **requested}, observation_mode, seed
+        )
     if size is not None or requested:
         raise ValueError("size and numbers of goals: only for generated worlds; leave them out, or data_dir")
     return _minecraft_suite(find_recipes(data_dir), observation_mode or "text", seed)
 
 
-def _generated_suite(size: WorldSize, counts: Mapping[str, int], mode: str | None, seed: int) -> TextCraftSuite:
+def _generated_suite(size: WorldSize, counts: Mapping[str, int], mode: str | None, seed: int) -> TaskSplits:
     """Each world keeps a quarter of its goals out of training."""
     all_goals = size.width * (size.layers - 1)
     kept_back = max(1, all_goals // 4)
@@ -107,7 +96,7 @@ def _generated_suite(size: WorldSize, counts: Mapping[str, int], mode: str | Non
         if chosen[split]
     }
     description = {"size": asdict(size), "seed": seed, "goals": dict(counts), "observation_mode": mode or "inventory"}
-    return TextCraftSuite(make, description)
+    return TaskSplits(make, expert=TextCraftExpert, description=description)
 
 
 def _generated_tasks(
@@ -136,7 +125,7 @@ def _book(folder: Path) -> RecipeBook:
     return read_book(folder)
 
 
-def _minecraft_suite(folder: Path, mode: str, seed: int) -> TextCraftSuite:
+def _minecraft_suite(folder: Path, mode: str, seed: int) -> TaskSplits:
     depths = _book(folder).depths
     goals = sorted(
         (item for item in _book(folder).by_item if depths.get(item, 0) >= 2), key=lambda one: (depths[one], one)
@@ -149,7 +138,8 @@ def _minecraft_suite(folder: Path, mode: str, seed: int) -> TextCraftSuite:
     }
     if "train" not in make:
         raise ValueError(f"{folder}: no item takes two crafts, so there is no goal; give a folder with more recipes")
-    return TextCraftSuite(make, {"recipes": len(_book(folder).recipes), "seed": seed, "observation_mode": mode})
+    description = {"recipes": len(_book(folder).recipes), "seed": seed, "observation_mode": mode}
+    return TaskSplits(make, expert=TextCraftExpert, description=description)
 
 
 def _minecraft_tasks(split: str, items: Sequence[str], folder: Path, mode: str, seed: int) -> list[Task]:

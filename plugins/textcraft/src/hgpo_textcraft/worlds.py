@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Any
+from typing import Annotated
 
 import numpy as np
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass as checked_dataclass
 
-from hgpo.envs.base import check_whole_number
 from hgpo_textcraft.recipe_book import Ingredient, Recipe, RecipeBook, item_id
 
 
@@ -42,7 +43,7 @@ KINDS = _words(
 """First words of crafted items whose names have two words."""
 
 
-@dataclass(frozen=True, slots=True)
+@checked_dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
 class WorldSize:
     """The size of a world.
 
@@ -59,30 +60,19 @@ class WorldSize:
             few words.
     """
 
-    raw: int = 6
-    layers: int = 2
-    width: int = 4
-    ingredients: int = 2
-    most: int = 3
-    groups: int = 0
-    distractors: int = 3
-    words: int = 1
-    vocabulary: int = len(MADE)
+    raw: Annotated[int, Field(ge=1, le=len(RAW))] = 6
+    layers: Annotated[int, Field(ge=2, le=8)] = 2
+    width: Annotated[int, Field(ge=1, le=40)] = 4
+    ingredients: Annotated[int, Field(ge=1, le=6)] = 2
+    most: Annotated[int, Field(ge=1, le=64)] = 3
+    groups: Annotated[int, Field(ge=0)] = 0
+    distractors: Annotated[int, Field(ge=0, le=100)] = 3
+    words: Annotated[int, Field(ge=1, le=2)] = 1
+    vocabulary: Annotated[int, Field(ge=1, le=len(MADE))] = len(MADE)
 
     def __post_init__(self) -> None:
-        limits = {
-            "raw": (1, len(RAW)),
-            "layers": (2, 8),
-            "width": (1, 40),
-            "ingredients": (1, 6),
-            "most": (1, 64),
-            "groups": (0, self.width if isinstance(self.width, int) else 0),
-            "distractors": (0, 100),
-            "words": (1, 2),
-            "vocabulary": (1, len(MADE)),
-        }
-        for name, (least, most) in limits.items():
-            check_whole_number(f"world size: {name}", getattr(self, name), least, most)
+        if self.groups > self.width:
+            raise ValueError(f"world size: groups = {self.groups}; give at most width, {self.width}")
         crafted = self.layers * self.width + self.groups
         raw_names = min(self.vocabulary, len(RAW))
         names = self.vocabulary * (len(KINDS) if self.words == 2 else 1)
@@ -98,27 +88,6 @@ SIZES: Mapping[str, WorldSize] = {
     "medium": WorldSize(raw=12, layers=3, width=6, most=4, groups=1, distractors=8, words=2),
     "large": WorldSize(raw=24, layers=4, width=16, ingredients=3, most=2, groups=3, distractors=10, words=2),
 }
-SIZE_EXAMPLE = "{ raw = 6, layers = 2, width = 4 }"
-
-
-def named_size(size: str | WorldSize | Mapping[str, Any]) -> WorldSize:
-    """A size by name or by its numbers; numbers that are missing are those of the small size.
-
-    Raises:
-        ValueError: an unknown name, or a number out of its range.
-    """
-    if isinstance(size, WorldSize):
-        return size
-    if isinstance(size, str):
-        if size not in SIZES:
-            raise ValueError(
-                f"unknown size {size!r}; choose one of {', '.join(SIZES)}, or numbers as in {SIZE_EXAMPLE}"
-            )
-        return SIZES[size]
-    known = [field.name for field in fields(WorldSize)]
-    if unknown := sorted(set(size) - set(known)):
-        raise ValueError(f"size: unknown {', '.join(unknown)}; a world's size has {', '.join(known)}")
-    return WorldSize(**size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,25 +80,18 @@ def win_condition(game: Game, layout: Layout) -> WinCondition:
     targets = tuple(sorted(layout.receptacles_of({goal.target_kind})))
     if goal.task_type in TREATMENTS:
         ability, state = TREATMENTS[goal.task_type]
-        return _treated_object_placed(wanted & layout.with_property(ability), state, targets)
+        return _objects_placed(wanted & layout.with_property(ability), targets, state=state)
     return _objects_placed(wanted, targets, 2 if goal.task_type == "pick_two_obj_and_place" else 1)
 
 
-def _objects_placed(wanted: frozenset[int], targets: tuple[int, ...], count: int) -> WinCondition:
-    """The condition: `count` wanted objects are in the same target."""
+def _objects_placed(
+    wanted: frozenset[int], targets: tuple[int, ...], count: int = 1, state: str | None = None
+) -> WinCondition:
+    """The condition: `count` wanted objects, in a state such as `hot` if one is given, are in the same target."""
 
     def reached(world: World) -> bool:
-        return any(len(wanted & world.contents[target]) >= count for target in targets)
-
-    return reached
-
-
-def _treated_object_placed(wanted: frozenset[int], treatment: str, targets: tuple[int, ...]) -> WinCondition:
-    """The condition: a wanted object in the state `treatment` (clean, hot or cool) is in a target."""
-
-    def reached(world: World) -> bool:
-        treated = wanted & world.states[treatment]
-        return bool(treated) and any(not treated.isdisjoint(world.contents[target]) for target in targets)
+        ready = wanted if state is None else wanted & world.states[state]
+        return bool(ready) and any(len(ready & world.contents[target]) >= count for target in targets)
 
     return reached
 
@@ -226,17 +219,11 @@ class Engine:
         held = self._world.held
         return text.inventory(None if held is None else self._layout.object_names[held])
 
-    def _examine_receptacle(self, action: Action) -> str:
-        return self._description(action.item)
-
     def _examine_object(self, action: Action) -> str:
         if action.item in self._prepared.containers:
             return text.container_object(action.names[0], self._names_of(self._layout.inside.get(action.item, ())))
         states = [state for state, objects in self._world.states.items() if action.item in objects]
         return text.plain_object(action.names[0], states)
-
-    def _look(self, action: Action) -> str:
-        return self._surroundings()
 
     def _constant(self, action: Action) -> str:
         return text.FEEDBACK_TEMPLATES[action.verb].format(*action.names)
@@ -269,11 +256,11 @@ class Engine:
 _HANDLERS: dict[str, Callable[[Engine, Action], str]] = {
     "close": Engine._close,
     "examine object": Engine._examine_object,
-    "examine receptacle": Engine._examine_receptacle,
+    "examine receptacle": lambda engine, action: engine._description(action.item),
     "go to": Engine._go_to,
     "help": Engine._constant,
     "inventory": Engine._inventory,
-    "look": Engine._look,
+    "look": lambda engine, _: engine._surroundings(),
     "move": Engine._move,
     "open": Engine._open,
     "take": Engine._take,

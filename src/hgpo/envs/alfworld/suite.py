@@ -14,10 +14,10 @@ from typing import Any
 from hgpo.envs.alfworld.engine import AlfworldEnv
 from hgpo.envs.alfworld.expert import Expert
 from hgpo.envs.alfworld.game import TASK_TYPES, Game
-from hgpo.envs.alfworld.generation.floor_plans import Size, named_size
-from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES, SPLITS, GeneratedGames, check_task_types
+from hgpo.envs.alfworld.generation.floor_plans import SIZES, Size
+from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES, GeneratedGames, check_task_types
 from hgpo.envs.alfworld.tw_pddl.reading import GAME_FILE, GameFileError, is_solvable, load_game
-from hgpo.envs.base import Count, Seed, Task, TaskSplits, expanded_path
+from hgpo.envs.base import SPLITS, Count, Seed, Task, TaskSplits, expanded_path, named_size
 
 _OTHER_TYPE = "pick_and_place_with_movable_recep"
 _TRAJECTORY = "traj_data.json"
@@ -138,7 +138,7 @@ def alfworld_suite(
         return _suite_on_disk(expanded_path(data_dir), task_types)
     named = {"train": train_games, "valid_seen": valid_seen_games, "valid_unseen": valid_unseen_games}
     counts = {split: DEFAULT_GAMES[split] if count is None else count for split, count in named.items()}
-    made = GeneratedGames(seed or 0, counts, named_size(size or "small"), task_types)
+    made = GeneratedGames(seed or 0, counts, named_size(size or "small", SIZES), task_types)
     return AlfworldSuite({split: partial(_generated_tasks, made, split) for split in SPLITS if counts[split]})
 
 
@@ -159,4 +159,4 @@ def _suite_on_disk(data_dir: Path, task_types: Sequence[str]) -> AlfworldSuite:
         )
     skipped: dict[str, Counter[str]] = {split: Counter() for split in folders}
     make = {split: partial(find_games, folder, split, task_types, skipped[split]) for split, folder in folders.items()}
-    return AlfworldSuite(make, skipped)
+    return AlfworldSuite(make, skipped=skipped)

@@ -34,9 +34,7 @@ MOST_BYTES = 1 << 20
 
 
 class RefusedByServer(EnvContractError):
-    """The server's own error. `code` is OpenEnv's error code."""
-
-    code = ""
+    """An error of the server's environment: OpenEnv's error code is EXECUTION_ERROR."""
 
 
 class Connection:
@@ -79,19 +77,16 @@ class Connection:
         if answer.get("type") == "error":
             code, reason = visible(str(content.get("code")), 40), visible(str(content.get("message")), 500)
             remedy = TOO_MANY if code == "CAPACITY_REACHED" else "That is the server's own error"
-            self.close()
-            refused = RefusedByServer(f"the server at {self._address.pages}: {reason} ({code}). {remedy}")
-            refused.code = code
-            raise refused
+            self._fail(f"{reason} ({code})", remedy, RefusedByServer if code == "EXECUTION_ERROR" else EnvContractError)
         return content
 
     def close(self) -> None:
         """End the session."""
         self._socket.close()
 
-    def _fail(self, what: str, remedy: str) -> NoReturn:
+    def _fail(self, what: str, remedy: str, kind: type[EnvContractError] = EnvContractError) -> NoReturn:
         self.close()
-        raise EnvContractError(f"the server at {self._address.pages}: {what}. {remedy}")
+        raise kind(f"the server at {self._address.pages}: {what}. {remedy}")
 
 
 def _connected(address: Address, timeout: float) -> ClientConnection:
@@ -240,32 +235,6 @@ def _number(value: object) -> float:
     return number
 
 
-@dataclass(slots=True)
-class FirstSeen:
-    """The last reset of a task, shared by all environments of that task in this process.
-
-    Attributes:
-        seed: seed of the reset.
-        text: the first observation; None before the first reset.
-    """
-
-    seed: int | None = None
-    text: str | None = None
-
-    def check(self, seed: int | None, text: str) -> None:
-        """Compare a first observation with the last one of the same seed.
-
-        Raises:
-            EnvContractError: the observations differ.
-        """
-        if self.text is not None and self.seed == seed and self.text != text:
-            raise EnvContractError(
-                "two resets of this task gave different observations: the server's reset ignores the seed, so rollouts "
-                "of a group are not comparable. If only the wording differs, set environment.options.same_start=false"
-            )
-        self.seed, self.text = seed, text
-
-
 @dataclass(slots=True, weakref_slot=True)
 class OpenEnvEnv:
     """One session, opened by a reset and closed at the end of the episode or by garbage collection.
@@ -273,12 +242,12 @@ class OpenEnvEnv:
     Attributes:
         play: the shared settings.
         start: data of a reset message: a split and a number, or a seed; with a number, the seed of `reset` is added.
-        first_seen: the last reset of the task.
+        first_seen: seed -> first observation of the task's last reset, shared by all environments of the task.
     """
 
     play: Play
     start: Mapping[str, Any]
-    first_seen: FirstSeen
+    first_seen: dict[int | None, str]
     _connection: Connection | None = None
     _running: bool = field(default=False, init=False)
 
@@ -292,9 +261,18 @@ class OpenEnvEnv:
         if terminated or truncated:
             raise EnvContractError("the episode ended before its first step; check the server")
         if self.play.same_start:
-            self.first_seen.check(asked.get("seed"), observation)
+            self._check_start(asked.get("seed"), observation)
         self._running = True
         return observation, info
+
+    def _check_start(self, seed: int | None, observation: str) -> None:
+        if self.first_seen.get(seed, observation) != observation:
+            raise EnvContractError(
+                "two resets of this task gave different observations: the server's reset ignores the seed, so rollouts "
+                "of a group are not comparable. If only the wording differs, set environment.options.same_start=false"
+            )
+        self.first_seen.clear()
+        self.first_seen[seed] = observation
 
     def step(self, action: str) -> StepResult:
         """Apply one action; `RuntimeError` before the first reset and after the end of an episode."""

@@ -34,15 +34,9 @@ class Served:
     """The tasks of a server: the splits of a suite."""
 
     def __init__(self, name: str, suite: TaskSuite, splits: Sequence[str]) -> None:
-        """Look up the tasks of every split, which may generate them.
-
-        Raises:
-            ValueError: a split is unknown or empty.
-        """
+        """Look up the tasks of every split, which may generate them; no split may be empty."""
         self.name = name
         self._tasks: dict[str, Sequence[Task]] = {split: suite.tasks(split) for split in splits}
-        if empty := [split for split, tasks in self._tasks.items() if not len(tasks)]:
-            raise ValueError(f"{name}: the split {', '.join(empty)} has no tasks")
         self._turns = count()
         self._episodes = count()
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from hgpo.envs.base import Expert, Task, TasksByNumber, TaskSplits
+from hgpo.envs.base import Expert, MadeOnAccess, Task, TaskSplits
 from hgpo.envs.env_checker import EnvContractError
 from hgpo.envs.openenv.client import (
     USUAL_ACTIONS,
     Connection,
-    FirstSeen,
     OpenEnvEnv,
     Play,
     RefusedByServer,
@@ -28,28 +27,6 @@ _SEEDS_APART = 1_000_000
 """The difference between the first seeds of consecutive splits."""
 
 
-class OpenEnvSuite(TaskSplits):
-    """The tasks of a server. `openenv_suite` builds it."""
-
-    def __init__(
-        self, make: Mapping[str, Callable[[], Sequence[Task]]], expert_of: str | None, description: Json
-    ) -> None:
-        super().__init__(make)
-        self._expert_of = expert_of
-        self.description = description
-
-    def expert(self) -> Expert | None:
-        """The expert of the environment that the option `expert` names."""
-        from hgpo.envs.registry import make
-
-        if self._expert_of is None:
-            return None
-        if ":" in self._expert_of:
-            raise ValueError(f"expert = {self._expert_of!r}; give the name of an installed environment")
-        maker = getattr(make(self._expert_of), "expert", None)
-        return None if maker is None else maker()
-
-
 def openenv_suite(
     url: str,
     *,
@@ -61,7 +38,7 @@ def openenv_suite(
     seeds: dict[str, Annotated[int, Field(ge=1, le=_SEEDS_APART)]] | None = None,
     same_start: bool = True,
     expert: str | None = None,
-) -> OpenEnvSuite:
+) -> TaskSplits:
     """A suite of the tasks of an OpenEnv server.
 
     A server of this package (`hgpo serve-env`) has splits, and tasks by number. The tasks of other servers are seeds:
@@ -83,18 +60,28 @@ def openenv_suite(
     found = action_field or _action_field(address, timeout)
     play = Play(address, timeout, found, text_field, win_reward, same_start)
     sizes = _splits_of(state)
-    description = {"server": address.pages, "environment": state.get("environment")}
-    if sizes is None:
-        counts = dict(seeds or DEFAULT_SEEDS)
-        make = {
-            split: partial(_Tasks, split, count, play, place * _SEEDS_APART)
-            for place, (split, count) in enumerate(counts.items())
-        }
-        return OpenEnvSuite(make, expert, {**description, "seeds": counts})
-    if seeds is not None:
+    description: Json = {"server": address.pages, "environment": state.get("environment")}
+    if sizes is not None and seeds is not None:
         raise ValueError(f"seeds: this server defines its own splits ({', '.join(sizes)}); leave the option out")
-    numbered = {split: partial(_Tasks, split, size, play, None) for split, size in sizes.items()}
-    return OpenEnvSuite(numbered, expert, {**description, "splits": sizes})
+    counts = dict(seeds or DEFAULT_SEEDS) if sizes is None else sizes
+    description["seeds" if sizes is None else "splits"] = counts
+    make = {
+        split: partial(_Tasks, split, count, play, place * _SEEDS_APART if sizes is None else None)
+        for place, (split, count) in enumerate(counts.items())
+    }
+    return TaskSplits(make, expert=partial(_expert_of, expert), description=description)
+
+
+def _expert_of(environment: str | None) -> Expert | None:
+    """The expert of an installed environment."""
+    from hgpo.envs.registry import make
+
+    if environment is None:
+        return None
+    if ":" in environment:
+        raise ValueError(f"expert = {environment!r}; give the name of an installed environment")
+    maker = getattr(make(environment), "expert", None)
+    return None if maker is None else maker()
 
 
 def _state(address: Address, timeout: float) -> Json:
@@ -102,9 +89,7 @@ def _state(address: Address, timeout: float) -> Json:
     connection = Connection(address, timeout)
     try:
         return connection.ask("state")
-    except RefusedByServer as error:
-        if error.code != "EXECUTION_ERROR":
-            raise
+    except RefusedByServer:
         return {}
     finally:
         connection.close()
@@ -131,15 +116,15 @@ def _splits_of(state: Json) -> dict[str, int] | None:
     return {visible(name): count for name, count in splits.items()}
 
 
-class _Tasks(TasksByNumber):
+class _Tasks(MadeOnAccess[Task]):
     """The tasks of a split, identified by seeds from `first_seed` on or, if that is None, by their numbers."""
 
     def __init__(self, split: str, size: int, play: Play, first_seed: int | None) -> None:
         super().__init__(size)
         self._split, self._play, self._first_seed = split, play, first_seed
 
-    def _task(self, number: int) -> Task:
+    def _element(self, number: int) -> Task:
         start: dict[str, Any] = {"split": self._split, "task": number}
         if self._first_seed is not None:
             start = {"seed": self._first_seed + number}
-        return Task(f"{self._split}/{number:04d}", "openenv", partial(OpenEnvEnv, self._play, start, FirstSeen()))
+        return Task(f"{self._split}/{number:04d}", "openenv", partial(OpenEnvEnv, self._play, start, {}))

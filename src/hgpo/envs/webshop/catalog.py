@@ -14,12 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
+from hgpo.envs.base import Element, MadeOnAccess
 from hgpo.envs.webshop import goals as goal_rules
 from hgpo.envs.webshop.goals import Goal, noun_tagger
 from hgpo.envs.webshop.index import SearchIndex, TextArray, memory_map
@@ -29,7 +30,6 @@ from hgpo.utils.files import flush_tree, scratch_folder
 SCHEMA_VERSION = 1
 _META = "catalog.json"
 _REMEMBERED = 1 << 14
-Record = TypeVar("Record")
 
 
 class Catalog:
@@ -187,7 +187,7 @@ def _listing(products: Iterable[Product], field: str) -> dict[str, list[int]]:
     return numbers
 
 
-class Records(Sequence[Record], Generic[Record]):
+class Records(MadeOnAccess[Element]):
     """A sequence of dataclasses whose elements are decoded on access, with a cache.
 
     Args:
@@ -196,28 +196,20 @@ class Records(Sequence[Record], Generic[Record]):
         path: file of the texts, for error messages.
     """
 
-    def __init__(self, texts: TextArray, kind: type[Record], path: Path) -> None:
+    def __init__(self, texts: TextArray, kind: type[Element], path: Path) -> None:
+        super().__init__(len(texts))
         self._texts, self._kind, self._path = texts, kind, path
-        self._adapter: TypeAdapter[Record] = TypeAdapter(kind)
+        self._adapter: TypeAdapter[Element] = TypeAdapter(kind)
         self._names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-        self._get = lru_cache(maxsize=_REMEMBERED)(self._decoded)
+        self._remembered = lru_cache(maxsize=_REMEMBERED)(self._decoded)
 
-    def __len__(self) -> int:
-        return len(self._texts)
-
-    @overload
-    def __getitem__(self, index: int) -> Record: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Record]: ...
-    def __getitem__(self, index: int | slice) -> Record | list[Record]:
-        if isinstance(index, slice):
-            return [self._get(number) for number in range(*index.indices(len(self)))]
-        return self._get(range(len(self))[index])
+    def _element(self, number: int) -> Element:
+        return self._remembered(number)
 
     def __reduce__(self) -> tuple[object, ...]:
         return Records, (self._texts, self._kind, self._path)
 
-    def _decoded(self, number: int) -> Record:
+    def _decoded(self, number: int) -> Element:
         try:
             values = dict(zip(self._names, json.loads(self._texts[number]), strict=True))
             return self._adapter.validate_python(values)

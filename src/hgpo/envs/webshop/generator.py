@@ -7,14 +7,15 @@ import random
 import string
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.resources import files
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
-from hgpo.envs.base import check_whole_number, converted
+from hgpo.envs.base import named_size
 from hgpo.envs.webshop import goals as goal_rules
 from hgpo.envs.webshop.catalog import Catalog
 from hgpo.envs.webshop.goals import Goal
@@ -28,7 +29,7 @@ PRAISE: Sequence[str] = _TABLES["praise"]
 _SYLLABLES = [first + vowel for first in "bdfgklmnprstvz" for vowel in "aeiou"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
 class ShopSize:
     """The size of a shop.
 
@@ -43,30 +44,18 @@ class ShopSize:
         description_words: number of invented words in each description, to put load on the search engine.
     """
 
-    products: int
-    kinds: int
-    attributes: int
-    values: int
-    page_size: int
-    results: int
-    attribute_words: int = 8
-    description_words: int = 0
-    __pydantic_config__ = ConfigDict(extra="forbid")
+    products: Annotated[int, Field(ge=1, le=10**9)]
+    kinds: Annotated[int, Field(ge=1, le=sum(len(department["kinds"]) for department in DEPARTMENTS.values()))]
+    attributes: Annotated[int, Field(ge=1)]
+    values: Annotated[int, Field(ge=1, le=8)]
+    page_size: Annotated[int, Field(ge=1, le=100)]
+    results: Annotated[int, Field(ge=1, le=1000)]
+    attribute_words: Annotated[int, Field(ge=1, le=8)] = 8
+    description_words: Annotated[int, Field(ge=0, le=10_000)] = 0
 
     def __post_init__(self) -> None:
-        kinds, words = sum(len(department["kinds"]) for department in DEPARTMENTS.values()), 8
-        limits = {
-            "products": (1, 10**9),
-            "kinds": (1, kinds),
-            "attribute_words": (1, words),
-            "attributes": (1, self.attribute_words),
-            "values": (1, 8),
-            "page_size": (1, 100),
-            "results": (1, 1000),
-            "description_words": (0, 10_000),
-        }
-        for name, (least, most) in limits.items():
-            check_whole_number(f"shop size: {name}", getattr(self, name), least, most)
+        if self.attributes > self.attribute_words:
+            raise ValueError(f"attributes = {self.attributes}; give at most attribute_words, {self.attribute_words}")
 
 
 SIZES: Mapping[str, ShopSize] = {
@@ -76,14 +65,9 @@ SIZES: Mapping[str, ShopSize] = {
 }
 
 
-def named_size(size: str | Mapping[str, Any] | ShopSize) -> ShopSize:
-    """A size by name or by its numbers (missing ones are those of "small"); a `ShopSize` is returned unchanged."""
-    if isinstance(size, str) and size not in SIZES:
-        example = "{ products = 40, kinds = 5, page_size = 3 }"
-        raise ValueError(f"unknown size {size!r}; choose one of {', '.join(SIZES)}, or give numbers as in {example}")
-    if isinstance(size, str):
-        return SIZES[size]
-    return size if isinstance(size, ShopSize) else converted("size", {**asdict(SIZES["small"]), **size}, ShopSize)
+def shop_size(size: str | Mapping[str, Any] | ShopSize) -> ShopSize:
+    """A size by name or by its numbers; missing ones are those of "small"."""
+    return named_size(size, SIZES, asdict(SIZES["small"]))
 
 
 def generate_catalog(
@@ -93,7 +77,7 @@ def generate_catalog(
 
     Instructions such as `wool scarf , color blue , price under 30` are unique in a shop.
     """
-    size = named_size(size)
+    size = shop_size(size)
     rng = random.Random(f"{seed}/{shop}")
     products = tuple(_products(size, rng))
     prices = [product.prices[0] for product in products]

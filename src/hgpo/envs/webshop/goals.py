@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from hgpo.envs.webshop.product import Product, as_text, given, is_pairs, option_pairs, option_value, texts
+from hgpo.envs.webshop.product import Product, as_text, given, option_value, texts
 
 NounTagger = Callable[[str], tuple[str, ...]]
 
@@ -202,7 +202,7 @@ def synthetic_goals(
     prices: Sequence[float],
     attributes: Mapping[str, Any],
     rng: random.Random,
-    left_out: Counter[str] | None = None,
+    left_out: Counter[str],
 ) -> list[Goal]:
     """One goal per combination of options of each product with an instruction in `attributes`.
 
@@ -217,7 +217,7 @@ def synthetic_goals(
             continue
         wanted = texts(given(facts, "instruction_attributes") or (), f"instruction_attributes of {product.asin}")
         if not wanted:
-            _count(left_out, NO_ATTRIBUTES)
+            left_out[NO_ATTRIBUTES] += 1
             continue
         instruction = as_text(instruction, f"instruction of {product.asin}")
         price_upper, price_text = draw_price_limit(prices[number], rng)
@@ -235,7 +235,7 @@ def human_goals(
     prices: Sequence[float],
     instructions: Mapping[str, Any],
     rng: random.Random,
-    left_out: Counter[str] | None = None,
+    left_out: Counter[str],
 ) -> list[Goal]:
     """The goals that people wrote, all of the same weight; one without attributes is left out and counted.
 
@@ -249,7 +249,7 @@ def human_goals(
             try:
                 wanted = texts(written["instruction_attributes"] or (), "instruction_attributes")
                 if not wanted:
-                    _count(left_out, NO_ATTRIBUTES)
+                    left_out[NO_ATTRIBUTES] += 1
                     continue
                 options = _wanted_options(given(written, "instruction_options"))
                 text = as_text(written["instruction"], "instruction").strip(".")
@@ -262,22 +262,14 @@ def human_goals(
 
 
 def _wanted_options(contents: Any) -> Mapping[str, str] | list[str]:
-    """The options of a goal: a list of values, or a mapping (also written as a list of pairs) of names to values."""
+    """The options of a goal: a list of values, or a mapping of names to values."""
     key = "instruction_options"
-    if not contents or not (isinstance(contents, Mapping) or is_pairs(contents)):
+    if not contents or not isinstance(contents, Mapping):
         return list(texts(contents or (), key))
-    options: dict[str, str] = {}
-    for name, value in option_pairs(contents, key):
-        if name in options:
-            raise ValueError(f"{key} has {name!r} twice; write a list of values")
-        single = value[0] if isinstance(value, list) and len(value) == 1 else value
-        options[name] = option_value(single, f"{key}: the value of {name!r}")
-    return options
-
-
-def _count(left_out: Counter[str] | None, reason: str) -> None:
-    if left_out is not None:
-        left_out[reason] += 1
+    singles = {
+        name: value[0] if isinstance(value, list) and len(value) == 1 else value for name, value in contents.items()
+    }
+    return {name: option_value(value, f"{key}: the value of {name!r}") for name, value in singles.items()}
 
 
 def in_official_order(goals: Sequence[Goal]) -> list[Goal]:

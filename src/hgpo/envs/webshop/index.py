@@ -9,11 +9,12 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hgpo.envs.base import MadeOnAccess
 from hgpo.envs.webshop.analysis import term, terms, words
 
 
@@ -39,13 +40,14 @@ def is_partition(start_N1: NDArray[Any], values_V: NDArray[Any]) -> bool:
     return bool(start_N1[0] == 0 and start_N1[-1] == len(values_V) and np.all(np.diff(start_N1) >= 0))
 
 
-class TextArray(Sequence[str]):
+class TextArray(MadeOnAccess[str]):
     """A sequence of texts without one Python object per text.
 
     Example: `TextArray.of(["apple", "pear"])[1] == "pear"`; `find` needs texts sorted by their UTF-8 bytes.
     """
 
     def __init__(self, content: NDArray[np.uint8], start_N1: NDArray[np.int64]) -> None:
+        super().__init__(len(start_N1) - 1)
         self._content = content
         self._start_N1 = start_N1
 
@@ -80,17 +82,8 @@ class TextArray(Sequence[str]):
         number = bisect_left(range(len(self)), wanted, key=self._bytes)
         return number if number < len(self) and self._bytes(number) == wanted else None
 
-    def __len__(self) -> int:
-        return len(self._start_N1) - 1
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        return self._bytes(range(len(self))[index]).decode()
+    def _element(self, number: int) -> str:
+        return self._bytes(number).decode()
 
     def _bytes(self, number: int) -> bytes:
         return self._content[self._start_N1[number] : self._start_N1[number + 1]].tobytes()
@@ -155,13 +148,6 @@ class SearchIndex:
     def search(self, query: str, limit: int) -> list[int]:
         """Positions of the `limit` best documents with a term of the query, best first."""
         return list(self._cached_search(query, limit))
-
-    def scores(self, query: str) -> NDArray[np.float32]:
-        """The score of every document, 0 without a common term."""
-        score_P = np.zeros(len(self._rank_P))
-        for weight, postings in self._weighted(query):
-            self._add(score_P, weight, postings)
-        return score_P.astype(np.float32)
 
     def save(self, folder: Path) -> None:
         """Write the arrays as `.npy` files to an existing folder."""

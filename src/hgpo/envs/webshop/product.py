@@ -31,9 +31,7 @@ def read_mapping(path: Path) -> Mapping[str, Any]:
     try:
         with _opened(path) as file:
             content = json.load(file)
-    except json.JSONDecodeError as error:
-        if not error.msg.startswith("Extra data"):
-            raise ValueError(f"{path}: not valid JSON ({error})") from error
+    except json.JSONDecodeError:  # one record per line, or an error that `iterate_records` names
         content = list(iterate_records(path))
     except _UNREADABLE as error:
         raise ValueError(f"{path}: not valid JSON ({error})") from error
@@ -59,17 +57,15 @@ def _by_id(path: Path, records: list[Any]) -> Mapping[str, Any]:
 def read_facts(path: Path) -> Mapping[str, Mapping[str, Any]]:
     """The file of attributes: per product id an object with `attributes` and perhaps an instruction.
 
-    An entry that is a list of strings has only attributes. `ValueError` names the file and the product.
+    `ValueError` names the file and the product.
     """
-    facts = {}
-    for asin, entry in read_mapping(path).items():
-        found = {"attributes": entry} if isinstance(entry, list) else entry
+    facts = read_mapping(path)
+    for asin, entry in facts.items():
         where = f"{path}: attributes of {asin}"
-        if any(isinstance(value, Mapping) for value in entry):
-            raise ValueError(f"{where}: a list of {len(entry)} objects; if people wrote them as goals, use human_goals")
-        if given(found, "attributes") is not None:
-            texts(found["attributes"], where)
-        facts[asin] = found
+        if not isinstance(entry, Mapping):
+            raise ValueError(f"{where}: a list, not an object; if people wrote them as goals, use human_goals")
+        if given(entry, "attributes") is not None:
+            texts(entry["attributes"], where)
     return facts
 
 
@@ -156,9 +152,6 @@ UNKNOWN_PRICE = 100.0
 """The official simulator's price for a product without a price."""
 NO_ATTRIBUTES = ("DUMMY_ATTR",)
 _NOT_A_PRICE = re.compile(r"[^\d.]")
-_CURRENCY = r"(?:[^\w\s.,-]|[A-Z]{3}|Rs\.?)?"
-_PRICE = rf"{_CURRENCY}\s*((?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?|\.\d+)\s*{_CURRENCY}"
-_PRICES = re.compile(rf"\s*{_PRICE}(?:\s*(?:to|[-–—])\s*{_PRICE})?\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +198,8 @@ def read_products(
     records: Iterable[Any],
     attributes: Mapping[str, Any],
     *,
-    source: str = "products",
-    left_out: Counter[str] | None = None,
+    source: str,
+    left_out: Counter[str],
 ) -> Iterator[Product]:
     """The official file's records as products, without repeated ids and records that have no usable id.
 
@@ -214,11 +207,10 @@ def read_products(
     record's number and the problem. `left_out` counts the records left out, by reason.
     """
     seen: set[str] = set()
-    left_out = Counter() if left_out is None else left_out
     for number, record in enumerate(records):
         name = f"{source}, record {number}"
         try:
-            asin = _text(record, "asin") if not _is_nan(record) else "nan"
+            asin = _text(record, "asin")
             if asin == "nan" or not asin or len(asin) > MAX_ID_LENGTH:
                 left_out[f"products without an id of 1 to {MAX_ID_LENGTH} characters"] += 1
                 continue
@@ -233,26 +225,16 @@ def read_products(
             raise ValueError(f"{name}: {detail}") from error
 
 
-def _is_nan(record: Any) -> bool:
-    asin = record.get("asin") if isinstance(record, Mapping) else None
-    return isinstance(asin, float) and isnan(asin)
-
-
 def parse_prices(value: object) -> tuple[float, ...]:
-    """`"$1,234.50 to $2,000"` -> `(1234.5, 2000.0)`; missing or empty -> `(100.0,)`; without a price: `ValueError`.
+    """`9.5` or `"$9.50"` -> `(9.5,)`; `"$1,234.50 to $2,000"` -> `(1234.5, 2000.0)`; missing or empty -> `(100.0,)`.
 
-    Also read: a number, a list of the ends of a range, and text without `$` such as `"12.50 EUR"`.
+    `ValueError` for anything else.
     """
     if not value or value != value:
         return (UNKNOWN_PRICE,)
-    if isinstance(value, list):
-        found = value if all(_is_number(price) for price in value) else []
-    elif isinstance(value, str):
-        plain = None if "$" in value else _PRICES.fullmatch(value)
-        found = [price for price in plain.groups() if price] if plain else value.split("$")[1:]
-        found = [_NOT_A_PRICE.sub("", part) for part in found]
-    else:
-        found = [value] if _is_number(value) else []
+    found: list[Any] = [value] if _is_number(value) else []
+    if isinstance(value, str):
+        found = [_NOT_A_PRICE.sub("", part) for part in value.split("$")[1:]]
     try:
         prices = tuple(float(price) for price in found)[:2]
     except (ValueError, OverflowError):
@@ -283,29 +265,16 @@ def _product(asin: str, record: Mapping[str, Any], facts: Mapping[str, Any]) -> 
 
 def _options(contents: Any) -> dict[str, tuple[str, ...]]:
     """`{"Color": [{"value": "Navy/Red"}]}` -> `{"color": ("navy | red",)}`; a name without values is left out."""
+    if contents and not isinstance(contents, Mapping):
+        raise ValueError(f"customization_options is {type(contents).__name__}; it must map names to lists of values")
     options = {}
-    for name, values in option_pairs(contents, "customization_options"):
+    for name, values in (contents or {}).items():
         if values is None or values != values:
             continue
         several = values if isinstance(values, list) else [values]
         found = (option_value(value, f"customization_options, {name!r}: a value") for value in several)
         options[name.lower()] = tuple(value.strip().replace("/", " | ").lower() for value in found)
     return options
-
-
-def option_pairs(contents: Any, key: str) -> list[tuple[str, Any]]:
-    """Option names and their values, from a mapping or a list of pairs; an empty list for no value."""
-    if not contents:
-        return []
-    pairs = list(contents.items()) if isinstance(contents, Mapping) else contents
-    if not is_pairs(pairs):
-        raise ValueError(f"{key} is {type(contents).__name__}; it must map names to lists of values")
-    return [(as_text(name, f"{key}: a name"), values) for name, values in pairs]
-
-
-def is_pairs(contents: Any) -> bool:
-    """Whether a value is a list of pairs."""
-    return isinstance(contents, list) and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in contents)
 
 
 def option_value(content: Any, what: str) -> str:

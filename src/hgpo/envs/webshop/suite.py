@@ -11,18 +11,17 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
-from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
-from hgpo.envs.base import LARGEST_SEED, Count, Task, TasksByNumber, TaskSplits, expanded_path
+from hgpo.envs.base import LARGEST_SEED, Count, MadeOnAccess, Task, TaskSplits, expanded_path
 from hgpo.envs.webshop.catalog import Catalog, is_catalog
 from hgpo.envs.webshop.env import OBSERVATION_MODES, WebShopEnv
 from hgpo.envs.webshop.expert import Expert
-from hgpo.envs.webshop.generator import ShopSize, generate_catalog, named_size
+from hgpo.envs.webshop.generator import ShopSize, generate_catalog, shop_size
 from hgpo.envs.webshop.goals import Goal, noun_tagger
 
 logger = logging.getLogger(__name__)
@@ -57,16 +56,13 @@ def split_ranges(scheme: Scheme) -> Mapping[str, tuple[int, int | None]]:
 
 def split_goals(goals: Sequence[Goal], scheme: Scheme, split: str) -> tuple[int, ...]:
     """The goal numbers of one split; `ValueError` if there are none."""
-    in_order = sorted(split_ranges(scheme).items(), key=itemgetter(1))
-    ranges = {name: range(len(goals))[slice(*ends)] for name, ends in in_order}
+    ranges = {name: range(len(goals))[slice(*ends)] for name, ends in split_ranges(scheme).items()}
     chosen = ranges[split]
     if not chosen:
-        first = split_ranges(scheme)[split][0]
-        numbers = ", ".join(f"{name} {len(numbers)}" for name, numbers in ranges.items())
-        fitting = ", ".join(f"{name} = {len(goals) // 5}" for name in ranges if name != "train")
+        first, held_out_goals = split_ranges(scheme)[split][0], len(goals) // 5
         raise ValueError(
-            f"split {split!r} begins at goal {first}, but this catalogue has {len(goals)} goals ({numbers}); "
-            f"choose a split that has goals, or other ranges, such as split_scheme={{{fitting}}}"
+            f"split {split!r} begins at goal {first}, but this catalogue has {len(goals)} goals; choose another split, "
+            f"or other ranges, such as split_scheme={{test = {held_out_goals}}}"
         )
     if split != "train":
         return tuple(chosen)
@@ -208,15 +204,6 @@ _UNSEEN_SHOPS = 1_000_000
 class WebShopSuite(TaskSplits):
     """Tasks of one or more splits. `webshop_suite` builds it; `description` has its options."""
 
-    def __init__(
-        self,
-        make: Mapping[str, Callable[[], Sequence[Task]]],
-        description: Mapping[str, Any],
-        skipped: Mapping[str, Mapping[str, int]] | None = None,
-    ) -> None:
-        super().__init__(make, skipped)
-        self.description = dict(description)
-
     def expert(self) -> Expert:
         """The expert for demonstrations."""
         return Expert()
@@ -264,7 +251,7 @@ def webshop_suite(
         if human_goals or keep_in:
             raise ValueError("human_goals, keep_in: only for official files; give data_dir, or products and attributes")
         return _generated_suite(
-            named_size(size or "small"),
+            shop_size(size or "small"),
             {**DEFAULT_GOALS, **requested},
             observation_mode or "brief",
             nouns,
@@ -279,7 +266,7 @@ def webshop_suite(
     return _official_suite(source, split_scheme, observation_mode or "text", max_steps)
 
 
-class _SplitTasks(TasksByNumber):
+class _SplitTasks(MadeOnAccess[Task]):
     """The tasks of a split: for each of `goals` one in the first shop, then in the next, up to `size` tasks.
 
     Args:
@@ -296,7 +283,7 @@ class _SplitTasks(TasksByNumber):
         super().__init__(size)
         self._split, self._source, self._goals, self._options = split, source, goals, options
 
-    def _task(self, number: int) -> Task:
+    def _element(self, number: int) -> Task:
         shop, place = divmod(number, len(self._goals))
         source, goal = replace(self._source, shop=self._source.shop + shop), self._goals[place]
         catalog = source.open()
@@ -320,7 +307,7 @@ def _official_suite(source: CatalogSource, scheme: Scheme, mode: str, max_steps:
     if scheme == "verl-agent" and len(catalog.goals) >= _DRAWN_FROM:
         splits[DRAWN_SPLIT] = partial(_drawn_tasks, source, options)
     description = {**asdict(source), "split_scheme": scheme, "observation_mode": mode}
-    return WebShopSuite(splits, description, dict.fromkeys(splits, catalog.left_out))
+    return WebShopSuite(splits, description=description, skipped=dict.fromkeys(splits, catalog.left_out))
 
 
 def _official_tasks(source: CatalogSource, scheme: Scheme, split: str, options: Mapping[str, Any]) -> _SplitTasks:
@@ -365,4 +352,4 @@ def _generated_suite(
         if counts[split]
     }
     description = {"size": asdict(size), "seed": seed, "nouns": nouns, "observation_mode": mode, "goals": counts}
-    return WebShopSuite(splits, description)
+    return WebShopSuite(splits, description=description)

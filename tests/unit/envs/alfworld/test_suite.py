@@ -63,12 +63,6 @@ def test_options_reach_the_games() -> None:
     assert 9 <= first_text(suite.tasks("train")[3].make()).count(" a ") - 1 <= 14  # receptacles of a medium game
 
 
-def test_the_registry_takes_its_options() -> None:
-    registry.check_options("alfworld", alfworld_suite, {"size": "small", "train_games": 5})
-    with pytest.raises(ValueError, match="no option colour"):
-        registry.check_options("alfworld", alfworld_suite, {"colour": "red"})
-
-
 def test_the_step_limit_is_set_in_one_place_only() -> None:
     """environment.max_steps in a recipe; an option of the suite beside it would be a second one."""
     with pytest.raises(ValueError, match="no option max_steps"):
@@ -78,11 +72,6 @@ def test_the_step_limit_is_set_in_one_place_only() -> None:
     assert not any(env.step("look")[3] for _ in range(200))
 
 
-def test_an_unknown_split_is_named() -> None:
-    with pytest.raises(ValueError, match="unknown split 'test'; this suite has train, valid_seen, valid_unseen"):
-        alfworld_suite(**numbers(FEW)).tasks("test")
-
-
 def test_bad_counts_are_refused_at_once() -> None:
     with pytest.raises(ValueError, match="games in train = -1; give a whole number"):
         alfworld_suite(train_games=-1)
@@ -90,13 +79,6 @@ def test_bad_counts_are_refused_at_once() -> None:
         alfworld_suite(size="huge")
     with pytest.raises(ValueError, match=r"pick_and_throw.*give one or more of"):
         alfworld_suite(task_types=["pick_and_throw"])
-
-
-def test_task_types_filter_games_on_disk(tmp_path: Path) -> None:
-    generate_games(tmp_path / "games", games=FEW)
-    tasks = alfworld_suite(tmp_path / "games", task_types=["look_at_obj_in_light"]).tasks("train")
-    assert {task.kind for task in tasks} == {"look_at_obj_in_light"}
-    assert len(tasks) == 4
 
 
 def test_a_folder_without_games_says_what_was_looked_for(tmp_path: Path) -> None:
@@ -109,10 +91,13 @@ def test_options_for_generated_games_do_not_go_with_games_on_disk(tmp_path: Path
         alfworld_suite(tmp_path, size="small", seed=1)
 
 
-def test_the_environment_variable_counts_only_if_nothing_else_is_said(
+def test_folders_are_named_by_variables_and_the_usual_one_counts_only_if_nothing_else_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with pytest.raises(FileNotFoundError, match=r"\$ALFWORLD_DATA.*not set; set it"):
+        alfworld_suite("$ALFWORLD_DATA")
     generate_games(tmp_path / "games", games={"train": 3, "valid_seen": 0, "valid_unseen": 0})
     monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path / "games"))
-    assert len(alfworld_suite().tasks("train")) == 3
+    for suite in (alfworld_suite(), alfworld_suite("$ALFWORLD_DATA")):
+        assert len(suite.tasks("train")) == 3
     assert len(alfworld_suite(size="small", train_games=8).tasks("train")) == 8

@@ -104,15 +104,3 @@ def test_what_cannot_be_answered_says_why(tasks: Served, message: dict[str, Any]
 def test_text_that_is_no_message_is_refused(text: str | bytes) -> None:
     with pytest.raises(BadMessage):
         read_json(text)
-
-
-class _Empty:
-    splits = ("train",)
-
-    def tasks(self, split: str) -> list[Any]:
-        return []
-
-
-def test_a_split_without_tasks_is_not_served() -> None:
-    with pytest.raises(ValueError, match="train has no tasks"):
-        Served("nothing", _Empty(), ("train",))

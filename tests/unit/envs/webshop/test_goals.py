@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ FACTS: dict[str, Any] = {
 
 
 def test_one_goal_per_combination_of_options() -> None:
-    goals = synthetic_goals((MUG, OTHER_MUG, LAMP), (10.0, 25.0, 10.0), FACTS, random.Random(0))
+    goals = synthetic_goals((MUG, OTHER_MUG, LAMP), (10.0, 25.0, 10.0), FACTS, random.Random(0), Counter())
     assert [dict(goal.options) for goal in goals] == [
         {"color": "blue", "size": "small"},
         {"color": "blue", "size": "large"},
@@ -40,7 +41,7 @@ def test_one_goal_per_combination_of_options() -> None:
 
 
 def test_rare_attributes_weigh_more() -> None:
-    goals = synthetic_goals((MUG, OTHER_MUG), (10.0, 25.0), FACTS, random.Random(0))
+    goals = synthetic_goals((MUG, OTHER_MUG), (10.0, 25.0), FACTS, random.Random(0), Counter())
     assert goals[0].weight == pytest.approx((1 / 4 + 1 / 5) / 2)
     assert goals[4].weight == pytest.approx(1 / 5)
 
@@ -60,7 +61,7 @@ def test_a_price_is_drawn_only_from_a_range() -> None:
 def test_draws_touch_no_global_generator() -> None:
     random.seed(0)
     before = random.getstate()
-    in_official_order(synthetic_goals((MUG,), (10.0,), FACTS, official_generator(1)))
+    in_official_order(synthetic_goals((MUG,), (10.0,), FACTS, official_generator(1), Counter()))
     assert random.getstate() == before
 
 
@@ -71,7 +72,7 @@ def test_human_goals() -> None:
             {"instruction": "nothing", "instruction_attributes": [], "instruction_options": []},
         ]
     }
-    goals = human_goals((MUG, OTHER_MUG), (10.0, 25.0), written, random.Random(0))
+    goals = human_goals((MUG, OTHER_MUG), (10.0, 25.0), written, random.Random(0), Counter())
     assert len(goals) == 1
     assert goals[0].instruction.startswith("i need a mug, and price lower than ")
     assert (goals[0].options, goals[0].weight) == (["blue"], 1.0)
@@ -81,18 +82,18 @@ def test_human_goals() -> None:
 def test_goals_need_a_list_of_texts(attributes: object) -> None:
     facts = {"MUG1": {"instruction": "Find", "instruction_attributes": attributes}}
     with pytest.raises(ValueError, match="instruction_attributes of MUG1 is not a list of strings"):
-        synthetic_goals((MUG,), (10.0,), facts, random.Random(0))
+        synthetic_goals((MUG,), (10.0,), facts, random.Random(0), Counter())
     written = {"MUG1": [{"instruction": "a", "instruction_attributes": attributes, "instruction_options": []}]}
     with pytest.raises(ValueError, match="human instructions of MUG1, number 0: instruction_attributes is not a list"):
-        human_goals((MUG,), (10.0,), written, random.Random(0))
+        human_goals((MUG,), (10.0,), written, random.Random(0), Counter())
 
 
 def test_malformed_instructions_are_named() -> None:
     with pytest.raises(ValueError, match="human instructions of MUG1"):
-        human_goals((MUG,), (10.0,), {"MUG1": [{"instruction": "x"}]}, random.Random(0))
+        human_goals((MUG,), (10.0,), {"MUG1": [{"instruction": "x"}]}, random.Random(0), Counter())
 
 
 def test_the_order_is_the_same_every_time() -> None:
-    goals = synthetic_goals((MUG, OTHER_MUG), (10.0, 25.0), FACTS, random.Random(0))
+    goals = synthetic_goals((MUG, OTHER_MUG), (10.0, 25.0), FACTS, random.Random(0), Counter())
     assert in_official_order(goals) == in_official_order(goals)
     assert sorted(map(repr, in_official_order(goals))) == sorted(map(repr, goals))

@@ -7,10 +7,8 @@ plan is held out for every seed.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from pydantic import ConfigDict
@@ -26,7 +24,6 @@ from hgpo.envs.alfworld.generation.household import (
     ObjectKind,
     Room,
 )
-from hgpo.envs.base import converted
 
 _UNSEEN_PAIR_EVERY = 5
 
@@ -139,16 +136,6 @@ class FloorPlan:
     def kinds(self) -> frozenset[str]:
         """The receptacle kinds in the room."""
         return frozenset(kind for kind, _ in self.counts)
-
-
-def named_size(size: str | Mapping[str, Any] | Size) -> Size:
-    """A size by name or by the numbers of a configuration file; a `Size` is returned unchanged."""
-    if isinstance(size, str) and size not in SIZES:
-        example = '{"receptacles": [4, 6], "objects": [1, 3], "copies": 2}'
-        raise ValueError(f"unknown size {size!r}; choose one of {', '.join(SIZES)}, or give numbers as in {example}")
-    if isinstance(size, str):
-        return SIZES[size]
-    return size if isinstance(size, Size) else converted("size", dict(size), Size)
 
 
 @lru_cache(maxsize=32)

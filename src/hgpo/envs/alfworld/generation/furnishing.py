@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgpo.envs.alfworld.game import Game, GameObject, Goal, Receptacle
-from hgpo.envs.alfworld.generation.floor_plans import FloorPlan, Size, TaskInstance, named_size
+from hgpo.envs.alfworld.generation.floor_plans import SIZES, FloorPlan, Size, TaskInstance
 from hgpo.envs.alfworld.generation.household import APPLIANCES, LAMP_KIND, LAMP_PLACES, OBJECT_KINDS, OPENABLE_KINDS
+from hgpo.envs.base import named_size
 
 
 def walkthrough(goal: Goal, receptacles: Sequence[Receptacle], objects: Sequence[GameObject]) -> tuple[str, ...]:
@@ -102,7 +103,7 @@ def make_game(
     """A game of a task instance: the objects that the task needs, and others of `object_kinds` that fit the room."""
     goal, plan, present = instance.goal, instance.plan, instance.plan.kinds
     receptacles = _receptacles(plan)
-    wanted = _kinds_to_place(instance, rng, named_size(size), object_kinds)
+    wanted = _kinds_to_place(instance, rng, named_size(size, SIZES), object_kinds)
     objects: list[GameObject] = []
     numbers: Counter[str] = Counter()
     for kind in wanted:

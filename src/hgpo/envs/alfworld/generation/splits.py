@@ -14,33 +14,19 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from hgpo.envs.alfworld.game import TASK_TYPES, Game
-from hgpo.envs.alfworld.generation.floor_plans import Size, TaskInstance, named_size, task_instances
+from hgpo.envs.alfworld.generation.floor_plans import Size, TaskInstance, task_instances
 from hgpo.envs.alfworld.generation.furnishing import make_game
 from hgpo.envs.alfworld.generation.household import OBJECT_KINDS
-from hgpo.envs.base import LARGEST_SEED, check_whole_number
+from hgpo.envs.base import LARGEST_SEED, SPLITS, check_whole_number
 
-SPLITS = ("train", "valid_seen", "valid_unseen")
 DEFAULT_GAMES: Mapping[str, int] = {"train": 2500, "valid_seen": 200, "valid_unseen": 200}
 """More training games than the default warm start needs: 2,000 demonstrations and 128 probes."""
 _ATTEMPTS = 500
 _REMEDY = "request fewer games, a larger size, more task types or more training games"
-
-
-def generate_splits(
-    seed: int,
-    counts: Mapping[str, int],
-    *,
-    size: str | Size | Mapping[str, Any] = "small",
-    task_types: Sequence[str] = TASK_TYPES,
-) -> dict[str, tuple[Game, ...]]:
-    """Games for each split. `counts` maps splits to numbers of games; other splits get none."""
-    made = GeneratedGames(seed, counts, named_size(size), task_types)
-    return {split: made.of(split) for split in SPLITS}
 
 
 class GeneratedGames:

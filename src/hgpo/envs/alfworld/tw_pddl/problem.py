@@ -177,7 +177,16 @@ _COSTS = "="  # (= (total-cost) 0) and distances, which only planners use
 
 
 class ProblemReader:
-    """The sections of one problem. Methods raise `ValueError` for invalid content."""
+    """The content of one problem. `ValueError` for an invalid one.
+
+    Attributes:
+        agent_location: the initial location of the agent.
+        locations: all locations.
+        goal: the goal, as one of the six templates.
+        can_contain: pairs (receptacle kind, object kind that it can contain).
+        receptacles: those with at least one fact, in the order of their declaration.
+        objects: the same.
+    """
 
     def __init__(self, problem: list[Expression]) -> None:
         sections = {
@@ -190,36 +199,20 @@ class ProblemReader:
             raise ValueError(f"'pddl_problem' has no {' or '.join(missing) or 'define'} section")
         self._types = _declared_types(sections[":objects"])
         self._facts = self._read_facts(sections[":init"])
-        self._goal = sections[":goal"]
-
-    def things(self) -> tuple[tuple[Receptacle, ...], tuple[GameObject, ...]]:
-        """Receptacles and objects with at least one fact, in the order of their declaration."""
         mentioned = {argument for facts in self._facts.values() for fact in facts for argument in fact}
         receptacles = [identifier for identifier in self._of_type("receptacle") if identifier in mentioned]
         objects = [identifier for identifier in self._of_type("object") if identifier in mentioned]
         names = names_from_ids([*receptacles, *objects])
-        return self._receptacles(receptacles, names), self._objects(objects, names)
-
-    def goal(self) -> Goal:
-        """The goal, as one of the six templates."""
-        return read_goal(self._goal)
-
-    def can_contain(self) -> frozenset[tuple[str, str]]:
-        """Pairs (receptacle kind, object kind that it can contain)."""
-        return frozenset((_kind(receptacle), _kind(item)) for receptacle, item in self._facts["canContain"])
-
-    def agent_location(self) -> str:
-        """The initial location of the agent."""
+        self.receptacles, self.objects = self._receptacles(receptacles, names), self._objects(objects, names)
+        self.goal = read_goal(sections[":goal"])
+        self.can_contain = frozenset((_kind(place), _kind(item)) for place, item in self._facts["canContain"])
         if len(self._facts["atLocation"]) != 1:
             raise ValueError(f"the agent starts at {len(self._facts['atLocation'])} places, not one")
-        return self._facts["atLocation"][0][1]
+        self.agent_location = self._facts["atLocation"][0][1]
+        self.locations = self._of_type("location")
 
-    def locations(self) -> tuple[str, ...]:
-        """All locations."""
-        return tuple(self._of_type("location"))
-
-    def _of_type(self, name: str) -> Iterator[str]:
-        return (identifier for identifier, declared in self._types.items() if declared == name)
+    def _of_type(self, name: str) -> tuple[str, ...]:
+        return tuple(identifier for identifier, declared in self._types.items() if declared == name)
 
     def _read_facts(self, facts: list[Expression]) -> defaultdict[str, list[tuple[str, ...]]]:
         result: defaultdict[str, list[tuple[str, ...]]] = defaultdict(list)

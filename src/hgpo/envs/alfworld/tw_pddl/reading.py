@@ -120,16 +120,15 @@ def _read(text: str | bytes, name: str) -> Game:
         reader = ProblemReader(parse_expression(problem))
     except ExpressionError as error:
         raise ValueError(f"'pddl_problem': {error}") from error
-    receptacles, objects = reader.things()
     return Game(
         name=name,
         task=_task_sentence(grammar),
-        goal=reader.goal(),
-        receptacles=receptacles,
-        objects=objects,
-        can_contain=reader.can_contain(),
-        agent_location=reader.agent_location(),
-        locations=reader.locations(),
+        goal=reader.goal,
+        receptacles=reader.receptacles,
+        objects=reader.objects,
+        can_contain=reader.can_contain,
+        agent_location=reader.agent_location,
+        locations=reader.locations,
         walkthrough=tuple(walkthrough),
         solvable=_entry(entries, "solvable", bool),
         digest=hashlib.sha256(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")).hexdigest(),

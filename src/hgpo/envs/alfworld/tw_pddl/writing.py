@@ -25,11 +25,12 @@ from hgpo.envs.alfworld.actions import (
     Layout,
 )
 from hgpo.envs.alfworld.game import TASK_TYPES, Game, GameObject, Goal, Receptacle
-from hgpo.envs.alfworld.generation.floor_plans import Size, named_size
-from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES, SPLITS, generate_splits
+from hgpo.envs.alfworld.generation.floor_plans import SIZES, Size
+from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES, GeneratedGames
 from hgpo.envs.alfworld.text import HELP, names_from_ids
 from hgpo.envs.alfworld.tw_pddl.problem import GOAL_TEMPLATES
 from hgpo.envs.alfworld.tw_pddl.reading import GAME_FILE
+from hgpo.envs.base import SPLITS, named_size
 from hgpo.utils.files import exclusive_folder, flush_everything, scratch_folder, write_text
 
 TRAJECTORY_FILE = "traj_data.json"
@@ -214,22 +215,23 @@ def generate_games(
             if (out_dir / split).exists():  # these may be downloads
                 raise FileExistsError(f"{out_dir / split} was not written by generate_games; choose another folder")
     counts = {**DEFAULT_GAMES, **(games or {})}
-    made = generate_splits(seed, counts, size=size, task_types=task_types)
+    size = named_size(size, SIZES)
+    generated = GeneratedGames(seed, counts, size, task_types)
+    made = {split: generated.of(split) for split in SPLITS if counts[split]}
     provenance = {
         "schema_version": 1,
-        "size": asdict(named_size(size)),
-        "games": {split: len(split_games) for split, split_games in made.items()},
+        "size": asdict(size),
+        "games": counts,
         "task_types": list(task_types),
         "seed": seed,
     }
-    splits = [split for split in SPLITS if made[split]]
     with scratch_folder(out_dir) as temporary:
-        for split in splits:
-            _write_split(temporary / split, made[split])
+        for split, split_games in made.items():
+            _write_split(temporary / split, split_games)
         write_text(temporary / _PROVENANCE_FILE, json.dumps(provenance, indent=2) + "\n")
         flush_everything()
-        _publish(temporary, out_dir, [*splits, _PROVENANCE_FILE], overwrite)
-    return {split: out_dir / split for split in splits}
+        _publish(temporary, out_dir, [*made, _PROVENANCE_FILE], overwrite)
+    return {split: out_dir / split for split in made}
 
 
 def _write_split(folder: Path, games: Iterable[Game]) -> None:

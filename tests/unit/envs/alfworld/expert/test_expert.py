@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from generated_games import generate_splits
 from hgpo.envs.alfworld.engine import AlfworldEnv
 from hgpo.envs.alfworld.expert import Expert, Sightings
 from hgpo.envs.alfworld.game import TASK_TYPES, Game
 from hgpo.envs.alfworld.generation.floor_plans import SIZES, task_instances
 from hgpo.envs.alfworld.generation.furnishing import make_game
-from hgpo.envs.alfworld.generation.splits import generate_splits
 from hgpo.envs.alfworld.tw_pddl.reading import load_game
 
 REAL_GAMES = os.environ.get("ALFWORLD_DATA")

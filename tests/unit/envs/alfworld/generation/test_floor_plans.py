@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from hgpo.envs.alfworld.generation.floor_plans import SIZES, Size, floor_plans, named_size
+from hgpo.envs.alfworld.game import TASK_TYPES
+from hgpo.envs.alfworld.generation.floor_plans import SIZES, Size, floor_plans, is_unseen_pair, task_instances
 from hgpo.envs.alfworld.generation.household import ROOMS
+from hgpo.envs.base import named_size
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -31,9 +33,9 @@ def test_every_receptacle_kind_can_be_met_in_training() -> None:
 
 
 def test_a_size_by_name_or_by_numbers() -> None:
-    assert named_size("small") is SIZES["small"]
+    assert named_size("small", SIZES) is SIZES["small"]
     numbers = {"receptacles": [8, 9], "objects": [2, 4], "copies": 3}
-    assert named_size(numbers) == Size(receptacles=(8, 9), objects=(2, 4), copies=3)
+    assert named_size(numbers, SIZES) == Size(receptacles=(8, 9), objects=(2, 4), copies=3)
 
 
 @pytest.mark.parametrize(
@@ -51,4 +53,15 @@ def test_a_size_by_name_or_by_numbers() -> None:
 )
 def test_an_impossible_size_is_refused(size: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        named_size(size)  # type: ignore[arg-type]
+        named_size(size, SIZES)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("task_type", TASK_TYPES)
+def test_every_task_type_is_possible_on_both_sides_of_the_split(size: str, task_type: str) -> None:
+    for unseen in (False, True):
+        instances = task_instances(SIZES[size], task_type, unseen)
+        assert len({(instance.goal.object_kind, instance.goal.target_kind) for instance in instances}) >= 5
+        for instance in instances:
+            assert instance.plan.unseen == unseen
+            assert is_unseen_pair(instance.goal.object_kind, instance.goal.target_kind) == unseen

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from generated_games import generate_splits
 from hgpo.envs.alfworld.game import TASK_TYPES, Game
-from hgpo.envs.alfworld.generation.splits import game_key, generate_splits, vocabulary
+from hgpo.envs.alfworld.generation.splits import game_key, vocabulary
 
 COUNTS = {"train": 300, "valid_seen": 90, "valid_unseen": 90}
 
