@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hgpo.estimators.base import Advantages, Estimator, check_choice, check_number
-from hgpo.estimators.levels import MODES, Matching, Normalisation, critic_level, episode_level, step_level
+from hgpo.estimators.levels import MODES, Normalisation, critic_level, episode_level, step_level
+from hgpo.estimators.neighbours import Matching
 from hgpo.estimators.similarity import check_threshold, seen_as_similar
 from hgpo.grouping import GroupedValues, group_steps
 from hgpo.returns import discounted_magnitudes, discounted_returns
