@@ -63,7 +63,7 @@ def fail(column: str, row: int, problem: str, other_row: int | None = None) -> N
     raise ColumnError(column, row, problem, other_row)
 
 
-def read(name: str, column: Any, is_key: bool) -> list[Any] | NDArray[Any]:
+def read(name: str, column: Any) -> list[Any] | NDArray[Any]:
     """Return the column as a list or a one-dimensional numpy array, without converting its values.
 
     Objects with `__array__` (numpy, pandas, pyarrow, torch) are converted through it, because iterating them yields
@@ -72,7 +72,6 @@ def read(name: str, column: Any, is_key: bool) -> list[Any] | NDArray[Any]:
     Args:
         name: The column, for messages.
         column: One value per row.
-        is_key: Whether the values are keys, which are only compared for equality; it changes only the error message.
 
     Raises:
         ValueError: The column is not a sequence of values (text, mapping, set, scalar), is not one-dimensional, or has
@@ -87,8 +86,9 @@ def read(name: str, column: Any, is_key: bool) -> list[Any] | NDArray[Any]:
     except Exception as error:
         raise ValueError(f"column {name!r}: cannot be read as a sequence ({error})") from error
     if isinstance(values, np.ndarray) and values.ndim != 1:
-        remedy = _KEY_REMEDY if is_key else "give one number per row"
-        raise ValueError(f"column {name!r}: expected one dimension, got shape {values.shape}: {remedy}")
+        raise ValueError(
+            f"column {name!r}: expected one dimension, got shape {values.shape}: give one number, text or tuple per row"
+        )
     if isinstance(column, np.ma.MaskedArray):
         _check_unmasked(name, column)
     return values

@@ -291,7 +291,6 @@ class Estimator:
         needs: options -> the columns of `StepBatch` it requires, beyond the five that every batch has.
         levels: options -> what the steps of a group have in common, one text for each of `Advantages.levels`; () for an
             estimator without step groups.
-        untrainable: why no policy can be trained with it, as a phrase after its name ("needs …"); empty: trainable.
         make_options: builds the options from keywords instead of `options`, for example from a preset.
         extra_keywords: keywords of `make_options` in addition to the fields of `options`.
         follows_memory: whether a recipe without `history_length` takes `agent.history_length`.
@@ -307,7 +306,6 @@ class Estimator:
     label: str = ""
     needs: Callable[[Any], tuple[str, ...]] = _none
     levels: Callable[[Any], tuple[str, ...]] = _none
-    untrainable: str = ""
     make_options: Callable[..., Any] | None = None
     extra_keywords: tuple[str, ...] = ()
     follows_memory: bool = True
@@ -323,11 +321,6 @@ class Estimator:
         object.__setattr__(self, "label", self.label or self.name)
         fields = tuple(option.name for option in dataclasses.fields(self.options))
         object.__setattr__(self, "keywords", self.extra_keywords + fields)
-
-    @property
-    def trainable(self) -> bool:
-        """Whether a policy can be trained with it; `untrainable` contains the reason if not."""
-        return not self.untrainable
 
     def parse(self, **options: Any) -> Any:
         """Build the options from keywords.

@@ -25,10 +25,10 @@ def variance_explained(
     groups: Runs,
     compared: tuple[IntArray, IntArray, FloatArray] | None = None,
 ) -> tuple[float | None, float | None]:
-    """Return 1 - W / T and 1 - W / E[W], which `LevelSummary` defines; None where the divisor is 0.
+    """Share of the return variance that groups explain, raw (1 - W / T) and adjusted (1 - W / E[W]).
 
-    A trajectory counts once per group, with the mean of its returns there: its steps in a group share the trajectory's
-    outcome and are not independent.
+    `LevelSummary` defines T, W and E[W]; a share is None if its divisor is 0. A trajectory counts once per group, with
+    the mean of its returns there: its steps in a group share the trajectory's outcome and are not independent.
 
     Args:
         return_P: returns in group order: the members of a group are neighbours.
@@ -65,7 +65,7 @@ def variance_explained(
 
 
 def _visits(run_P: IntArray, trajectory_P: IntArray) -> tuple[IntArray, IntArray]:
-    """Number of each entry's visit, int64[P], and index of one entry of each visit, sorted by run, int64[V].
+    """Number the visits: the visit of each entry, int64[P], and one entry of each visit, sorted by run, int64[V].
 
     A visit consists of all entries of one trajectory in one run.
     """
@@ -335,7 +335,7 @@ def summarise_levels(batch: StepBatch, advantages: Advantages) -> BatchSummary:
 
 
 def _level_summary(batch: StepBatch, return_N: FloatArray, level: Level) -> LevelSummary:
-    """All figures except the agreement of signs, which needs two levels."""
+    """All figures of one level except the agreement of signs, which needs two levels."""
     unused = np.bincount(level.unused, minlength=len(Unused)) / len(batch)
     summary = LevelSummary(
         k=level.k,

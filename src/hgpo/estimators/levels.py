@@ -104,7 +104,7 @@ def step_level(
     statistics: GroupStatistics | None = None,
     matches: Matches | None = None,
 ) -> Level:
-    """Level k of a batch, weight 1.
+    """Build level k, which compares each step with the steps that share its context of length k; weight 1.
 
         A_k = c * (R - mean(G_k)) / F,  F = std(G_k) + epsilon or 1,  c = 1 or n / (n - 1) for "leave_one_out"
 
@@ -154,7 +154,7 @@ def episode_advantages(batch: StepBatch, gamma: float, norm: Normalisation, coun
 
 
 def episode_level(batch: StepBatch, groups: StepGroups, norm: Normalisation, count: str = "step") -> Level:
-    """The episode level, with weight 1.
+    """Build the episode level, which compares the scores of a task's trajectories; weight 1.
 
         A = (S - mean) / (std + norm.epsilon), S = sum of the trajectory's rewards - the step's own penalty
 
@@ -216,7 +216,7 @@ DROP_ZERO_EPSILON = 1e-6
 def length_weights(
     length_I: list[int], alpha: float, used_IN: list[BoolArray], missing: str
 ) -> list[FloatArray | float]:
-    """Weight of each item: I arrays float64[N], or I numbers if all steps have the same weights.
+    """Weights of the levels by their length: I arrays float64[N], or I numbers if they are equal for all steps.
 
         "zero":         w_i = L_i^alpha / sum_j L_j^alpha over all items: an unused item has advantage 0 and keeps its
                         weight, which shrinks the final advantage (the paper has fixed weights)

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import replace
 from heapq import heappop, heappush
 
 import numpy as np
 
 from hgpo import columns
 from hgpo.columns import IntArray
-from hgpo.estimators.base import check_number
 from hgpo.steps import StepBatch
 
 logger = logging.getLogger(__name__)
@@ -54,19 +52,6 @@ def similar_observations(batch: StepBatch, threshold: float) -> IntArray:
         standing_P[pairs] = text_P[pairs[chosen]]
     standing_N: IntArray = standing_P[pair_N]
     return standing_N
-
-
-def check_threshold(threshold: object) -> None:
-    """Raise ValueError unless an option `similarity_threshold` is None or above 0 and at most 1."""
-    if threshold is not None and not 0.0 < check_number("similarity_threshold", threshold) <= 1.0:
-        raise ValueError(f"similarity_threshold must be above 0 and at most 1, got {threshold!r}")
-
-
-def seen_as_similar(batch: StepBatch, threshold: float | None) -> StepBatch:
-    """The batch with its observations replaced by `similar_observations`; the batch itself for None."""
-    if threshold is None:
-        return batch
-    return replace(batch, observation=similar_observations(batch, float(threshold)))
 
 
 def texts_of(batch: StepBatch, option: str) -> list[str]:

@@ -40,7 +40,7 @@ class RolloutMonitor:
     def begin(
         self, episodes: int, show: Callable[[int, int, str], object], max_concurrency: int | None = None
     ) -> MonitoredBatch:
-        """A batch that is about to be played.
+        """Start to watch a batch of episodes.
 
         Args:
             episodes: number of episodes.

@@ -107,7 +107,7 @@ class Values:
 
 
 def to_step_batch(steps: Sequence[StepRecord], values: Values | None = None, state: str = "observation") -> StepBatch:
-    """The columns that estimators need, rows in the order of `steps`.
+    """Convert step records to the input of estimators, rows in the same order.
 
     Args:
         steps: the steps of whole groups.
