@@ -13,7 +13,7 @@ import numpy as np
 
 from hgpo.columns import FloatArray, IntArray
 from hgpo.estimators.base import Advantages, Level, Unused, to_rows
-from hgpo.estimators.matches import other_trajectories
+from hgpo.estimators.matches import other_trajectories, visits_of
 from hgpo.grouping import GroupedValues, Runs, changes, group_statistics
 from hgpo.steps import StepBatch
 
@@ -41,8 +41,8 @@ def variance_explained(
     Example: four trajectories with returns 0, 1 | 2, 3 in two groups of one task: T = 5, W = 1, and E[W] = 2 * 5 / 3
     (two groups of two; the variance between trajectories is 5 / 3), so (0.8, 0.7).
     """
-    visit_P, first_V = _visits(groups.run_N, trajectory_P)
-    value_V = np.bincount(visit_P, weights=return_P) / np.bincount(visit_P)
+    order_P, visits = visits_of(groups.run_N, trajectory_P)
+    value_V, first_V = _means(return_P, order_P, visits), order_P[visits.start_G]
     order_V = np.argsort(task_P[first_V], kind="stable")  # groups stay whole: a group lies inside one task
     first_V, value_V = first_V[order_V], value_V[order_V]
     values, task_V = GroupedValues(value_V), task_P[first_V]
@@ -64,16 +64,10 @@ def variance_explained(
     )
 
 
-def _visits(run_P: IntArray, trajectory_P: IntArray) -> tuple[IntArray, IntArray]:
-    """Number the visits: the visit of each entry, int64[P], and one entry of each visit, sorted by run, int64[V].
-
-    A visit consists of all entries of one trajectory in one run.
-    """
-    key_P = run_P * (int(trajectory_P.max()) + 1) + trajectory_P
-    order_P = np.argsort(key_P, kind="stable")
-    starts_P = changes(key_P[order_P])
-    visit_P = to_rows(np.cumsum(starts_P) - 1, order_P)
-    return visit_P, order_P[starts_P]
+def _means(value_P: FloatArray, order_P: IntArray, runs: Runs) -> FloatArray:
+    """Mean of the values in each run of the entries in an order, float64[V]."""
+    sum_V = np.bincount(runs.run_N, weights=value_P[order_P]).astype(np.float64, copy=False)
+    return sum_V / runs.size_G
 
 
 def _variance_between(value_V: FloatArray, trajectory_V: IntArray, task_V: IntArray) -> FloatArray:
@@ -84,10 +78,9 @@ def _variance_between(value_V: FloatArray, trajectory_V: IntArray, task_V: IntAr
     E is the mean over the values x_i of trajectory i, n the number of trajectories. If every trajectory has one value,
     S^2 is the unbiased variance.
     """
-    of_V, first_I = _visits(task_V, trajectory_V)  # I trajectories
-    count_I, task_I = np.bincount(of_V), task_V[first_I]
-    mean_I = np.bincount(of_V, weights=value_V) / count_I
-    square_I = np.bincount(of_V, weights=value_V * value_V) / count_I
+    order_V, trajectories = visits_of(task_V, trajectory_V)
+    task_I = task_V[order_V[trajectories.start_G]]
+    mean_I, square_I = (_means(part_V, order_V, trajectories) for part_V in (value_V, value_V * value_V))
     count_J = np.bincount(task_I)
     sum_J, square_J, own_J = (np.bincount(task_I, weights=part_I) for part_I in (mean_I, square_I, mean_I * mean_I))
     pairs_J = np.maximum(count_J * (count_J - 1), 1)

@@ -98,7 +98,9 @@ class Matches:
             The statistics with one entry for each step, where count_G is n; and the number of steps that each step is
             compared with, int64[N].
         """
-        order_N, parts = (np.arange(len(trajectory_N)), groups) if self.own_trajectory else _parts(groups, trajectory_N)
+        order_N, parts = (
+            (np.arange(len(trajectory_N)), groups) if self.own_trajectory else visits_of(groups.run_N, trajectory_N)
+        )
         sorted_ = GroupedValues(compared.value_N[order_N], compared.summed_N[order_N])
         whole, own = group_statistics(compared, groups, ddof=0), group_statistics(sorted_, parts, ddof=0)
 
@@ -163,7 +165,7 @@ class Matches:
         Returns:
             [V] each: the group, the trajectory, and the mean of the trajectory's values among these steps.
         """
-        order_N, parts = _parts(groups, trajectory_N)
+        order_N, parts = visits_of(groups.run_N, trajectory_N)
         first_row = order_N[parts.start_G]
         first_G1 = np.searchsorted(groups.run_N[first_row], np.arange(self.count + 1))
         begin_E, end_E = first_G1[self.target_E], first_G1[self.target_E + 1]
@@ -330,10 +332,10 @@ def other_trajectories(
     return count_V, sum_V / np.maximum(count_V, 1.0)
 
 
-def _parts(groups: Runs, trajectory_N: IntArray) -> tuple[IntArray, Runs]:
-    """An order of the steps, int64[N], and the steps of each trajectory in each group as runs in that order."""
-    order_N = np.lexsort((trajectory_N, groups.run_N))
-    return order_N, Runs.from_starts(changes(groups.run_N[order_N]) | changes(trajectory_N[order_N]))
+def visits_of(group_N: IntArray, trajectory_N: IntArray) -> tuple[IntArray, Runs]:
+    """Sort steps by (group, trajectory): their order, int64[N], and the steps of each pair as runs in that order."""
+    order_N = np.lexsort((trajectory_N, group_N))
+    return order_N, Runs.from_starts(changes(group_N[order_N]) | changes(trajectory_N[order_N]))
 
 
 def places(key_E: IntArray, wanted: IntArray) -> IntArray:
