@@ -180,9 +180,9 @@ def test_four_texts_of_20_000_characters_take_seconds(kind: str, threshold: floa
         "unlike": lambda: random_text(number, 20_000),
     }
     texts = [text, *(others[kind]() for _ in range(3))]
-    started = time.monotonic()
+    started = time.process_time()
     standing = representatives(texts, threshold).tolist()
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
     assert standing == ([0, 0, 0, 0] if kind == "edited" else [0, 1, 2, 3])
 
 
