@@ -144,12 +144,12 @@ class Matches:
             int64[T] each: the part; the index of its group and the other group in `target_E`; and the part of the other
             group that has the same trajectory and is left out, or -1.
         """
+        if self.own_trajectory:  # the parts are the groups, so the terms are the pairs
+            return self.source_E, np.arange(len(self.source_E)), np.full_like(self.source_E, -1)
         group_C, trajectory_C = group_N[parts.start_G], trajectory_N[parts.start_G]
         first_G1 = np.searchsorted(self.source_E, np.arange(self.count + 1))
         begin_C, end_C = first_G1[group_C], first_G1[group_C + 1]
         pair_T, part_T = ranges(begin_C, end_C), np.repeat(np.arange(len(group_C)), end_C - begin_C)
-        if self.own_trajectory:
-            return part_T, pair_T, np.full_like(pair_T, -1)
         width, target_T = int(trajectory_C.max()) + 1, self.target_E[pair_T]
         left_out_T = places(group_C * width + trajectory_C, target_T * width + trajectory_C[part_T])
         left_out_T[target_T == self.source_E[pair_T]] = -1

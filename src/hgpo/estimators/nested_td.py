@@ -19,11 +19,10 @@ the values are computed as the fixed point of these equations.
   large and each group keeps its own value. If it does not, groups get nearly the value of their parent.
 - **Ends.** An episode that a time limit cut has the value of its last state, if other rollouts of the task acted there.
   If none did, the next value is unknown and u_t = 0; otherwise u_t = 1.
-- **Action frequencies.** Rollouts contain some actions more often, others less often than the policy chooses them. If
-  n_a of the n steps in a state took action a, c = (q_a n / n_a)^alpha. q_a is the mean probability p_a of the responses
-  with this action, divided by the probability 1 - (1 - p_a)^n that the action occurs at all in n steps, and scaled to
-  sum 1 over the state's actions. If the p_a sum to less than 1/2, as in free text, c = 1: an action then has so many
-  other responses that p_a is far below its probability.
+- **Action frequencies.** A sample contains some actions more often, others less often than the policy chooses them. If
+  n_a of the n steps in a state took action a, c = (q_a n / n_a)^alpha, where q_a = p_a / (1 - (1 - p_a)^n), scaled to
+  sum 1 over the state's actions, and p_a is the mean probability of the responses with this action. If the p_a sum to
+  less than 1/2, c = 1: responses of an action are then so many that the probability of one says little.
 - **Similar states.** With match_threshold below 1, g stands for all steps whose context matches
   (`hgpo.estimators.matches`). Values are then still weighted means, as in kernel-based reinforcement learning (Ormoneit
   & Sen, Machine Learning 49, 2002). Action frequencies are still those of equal states.
