@@ -38,6 +38,33 @@ def columns(draw: st.DrawFn, max_groups: int = 3, max_trajectories: int = 4, max
 
 
 @st.composite
+def graph_columns(draw: st.DrawFn, **sizes: int) -> Columns:
+    """Columns of a batch that may also say what each step led to and whether it won.
+
+    `next_observation` is absent, true (with what a trajectory's last step showed), or made up, with gaps.
+    """
+    batch = draw(columns(**sizes))
+    number = random.Random(draw(st.integers(0, 2**32)))
+    count = len(batch["step"])
+    following = draw(st.sampled_from(["absent", "true", "made up"]))
+    success = draw(st.sampled_from(["absent", "trajectory", "row"]))
+    if following != "absent":
+        at = {(batch["trajectory"][row], batch["step"][row]): batch["observation"][row] for row in range(count)}
+        shown = [at.get((batch["trajectory"][row], batch["step"][row] + 1)) for row in range(count)]
+        rooms = [f"room {n}" for n in range(1, 6)]
+        for row in range(count):
+            if shown[row] is None or following == "made up":
+                shown[row] = number.choice([*rooms, None, None])
+        batch["next_observation"] = shown
+    if success != "absent":
+        names = {name: number.random() < 0.5 for name in sorted(set(batch["trajectory"]))}
+        batch["success"] = [
+            names[name] and (success == "trajectory" or number.random() < 0.5) for name in batch["trajectory"]
+        ]
+    return batch
+
+
+@st.composite
 def episodes(draw: st.DrawFn) -> Columns:
     """Batches with ends of all kinds, and probabilities of the actions."""
     batch = draw(columns())

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 import reference
-import reference_nested_td
 from reference import Columns, context
 
 Weights = list[list[float]]
@@ -18,6 +17,8 @@ Texts = dict[str, np.ndarray]
 
 def state_vectors(columns: Columns, texts: Texts | None) -> dict[Hashable, np.ndarray]:
     """Of each (task, observation): the mean of its steps' embeddings, or the vector of its text."""
+    if texts is None and "embedding" not in columns:
+        return {}
     found: dict[Hashable, list[Any]] = {}
     for row, state in enumerate(zip(columns["group"], columns["observation"], strict=True)):
         found.setdefault(state, []).append(texts[state[1]] if texts is not None else columns["embedding"][row])
@@ -25,8 +26,8 @@ def state_vectors(columns: Columns, texts: Texts | None) -> dict[Hashable, np.nd
 
 
 def kappa(one: Hashable, other: Hashable, vectors: dict[Hashable, np.ndarray], threshold: float, kernel: str) -> float:
-    if one == other:
-        return 1.0
+    if one == other or threshold == 1:
+        return float(one == other)
     similarity = 1 - float(np.sum((vectors[one] - vectors[other]) ** 2)) / 2
     if similarity < threshold - 1e-9:
         return 0.0
@@ -52,7 +53,7 @@ def _weight(
     own = columns["trajectory"][i] == columns["trajectory"][j] and one != other
     if own and not options.get("match_own_trajectory", True):
         return 0.0
-    how = vectors, options["match_threshold"], options.get("match_kernel", "uniform")
+    how = vectors, options.get("match_threshold", 1), options.get("match_kernel", "uniform")
     return math.prod(kappa((one[0], a), (one[0], b), *how) for a, b in zip(one[1], other[1], strict=True))
 
 
@@ -84,63 +85,3 @@ def _advantage(row: int, weight: list[float], values: list[float], options: dict
     deviation = values[row] - baseline
     deviation = 0.0 if abs(deviation) <= 1e-11 else deviation
     return deviation / (std + options["epsilon"]) if options["mode"] == "mean_std_norm" else deviation, size
-
-
-def nested_td(columns: Columns, gamma: float, options: dict[str, Any]) -> list[float]:
-    """As `reference_nested_td.nested_td` with sums over all steps that match, in mode "none"."""
-    rows, depth = range(len(columns["step"])), options["history_length"]
-    weights = [np.array(w) for w in level_weights(columns, options | {"context": "observation_action"})]
-    groups = [
-        [("level", k, context(columns, row, k, "observation_action", "truncate")) for k in range(depth + 1)]
-        for row in rows
-    ]
-    leads_to = [reference_nested_td.destination(columns, row, groups, options) for row in rows]
-    correction = np.array(
-        [reference_nested_td.action_correction(columns, row, groups, options["action_power"]) for row in rows]
-    )
-    scale = np.array([max(abs(r) for r, g in zip(columns["reward"], columns["group"], strict=True) if g == own) or 1.0
-                      for own in columns["group"]])  # fmt: skip
-    reward = np.array(columns["reward"]) / scale
-    names = np.array(columns["trajectory"], dtype=object)
-    acting = [np.array([len({str(names[j]) for j in rows if w[i, j] > 1e-9}) for i in rows]) for w in weights]
-    target = np.array([reference_nested_td.discounted(columns, row, gamma) for row in rows]) / scale
-    first = {name: row for row in reversed(rows) for name in groups[row]}
-    for _ in range(2):
-        shares = [
-            acting[k] / (acting[k] + options["shrinkage"] * variance_ratio(target, weights[k - 1], weights[k]))
-            for k in range(1, depth + 1)
-        ]
-        value, coarse = np.zeros(len(rows)), np.zeros(len(rows))
-        for _ in range(3_000):
-            reached = [(value if to[1] == depth else coarse)[first[to]] if to in first else 0.0 for to in leads_to]
-            following = np.array(reached)
-            target = reward + gamma * following
-            means = [w @ (correction * target) / (w @ correction) for w in weights]
-            new = means[0]
-            for share, mean in zip(shares, means[1:], strict=True):
-                new = share * mean + (1 - share) * new
-            change = np.abs(new - value).max()
-            value, coarse = new, means[0]
-            if change < 1e-9:
-                break
-    difference = target - value
-    for row in rows:
-        alike = [other for other in rows if groups[other][0] == groups[row][0]]
-        if abs(difference[row]) <= max(1e-4 * max(abs(target[other]) for other in alike), 1e-5):
-            difference[row] = 0.0
-    known = np.array([to != reference_nested_td.UNKNOWN for to in leads_to])
-    penalty = np.array(columns["penalty"])
-    difference = difference * scale * correction * known - (penalty - weights[0] @ penalty / weights[0].sum(axis=1))
-    return [math.copysign(abs(d) ** options["difference_power"], d) if abs(d) > 1e-12 else 0.0 for d in difference]
-
-
-def variance_ratio(target: np.ndarray, coarse: np.ndarray, fine: np.ndarray) -> float:
-    count, parent = fine.sum(axis=1), coarse.sum(axis=1)
-    deviation = [target - weight @ target / weight.sum(axis=1) for weight in (coarse, fine)]
-    freedom, divisor = float(np.sum(1 - 1 / count)), float(np.sum(1 - count / parent))
-    if freedom < 0.5 or divisor < 0.5:
-        return 64.0
-    within = float(np.sum(deviation[1] ** 2)) / freedom
-    across = float(np.sum((deviation[0] - deviation[1]) ** 2))
-    between = (across - within * float(np.sum(1 / count - 1 / parent))) / divisor
-    return min(within / between, 64.0) if between > 0 else 64.0

@@ -1,4 +1,4 @@
-"""NestedTD as plain loops over its definition and one dense linear system, to compare the vectorised code with."""
+"""NestedTD as plain loops over its definition, to compare the vectorised code with."""
 
 from __future__ import annotations
 
@@ -9,45 +9,58 @@ from typing import Any
 import numpy as np
 
 from reference import Columns, context, rows_of
+from reference_matching import level_weights
 
 END, UNKNOWN = "end", "unknown"
 
 
 def nested_td(columns: Columns, gamma: float, options: dict[str, Any]) -> list[float]:
-    rows = range(len(columns["step"]))
-    depth = options["history_length"]
-    # Of each step: its group at level 0, 1, ..., K, the coarsest first.
+    """Sums are over all steps whose context matches: equal contexts without an option `match_threshold`."""
+    rows, depth = range(len(columns["step"])), options["history_length"]
+    weights = [np.array(w) for w in level_weights(columns, options | {"context": "observation_action"})]
     groups = [
         [("level", k, context(columns, row, k, "observation_action", "truncate")) for k in range(depth + 1)]
         for row in rows
     ]
     leads_to = [destination(columns, row, groups, options) for row in rows]
-    correction = [action_correction(columns, row, groups, options["action_power"]) for row in rows]
-    scale = [max(abs(r) for r, g in zip(columns["reward"], columns["group"], strict=True) if g == own) or 1.0
-             for own in columns["group"]]  # fmt: skip
-    target = [discounted(columns, row, gamma) for row in rows]
+    correction = np.array([action_correction(columns, row, groups, options["action_power"]) for row in rows])
+    scale = np.array([max(abs(r) for r, g in zip(columns["reward"], columns["group"], strict=True) if g == own) or 1.0
+                      for own in columns["group"]])  # fmt: skip
+    reward = np.array(columns["reward"]) / scale
+    names = np.array(columns["trajectory"], dtype=object)
+    acting = [np.array([len({str(names[j]) for j in rows if w[i, j] > 1e-9}) for i in rows]) for w in weights]
+    target = np.array([discounted(columns, row, gamma) for row in rows]) / scale
+    first = {name: row for row in reversed(rows) for name in groups[row]}
     for _ in range(2):
-        priors = [
-            options["shrinkage"] * variance_ratio([t / s for t, s in zip(target, scale, strict=True)], groups, k)
+        shares = [
+            acting[k] / (acting[k] + options["shrinkage"] * variance_ratio(target, weights[k - 1], weights[k]))
             for k in range(1, depth + 1)
         ]
-        value = values(columns, groups, leads_to, correction, gamma, priors) | {END: 0.0, UNKNOWN: 0.0}
-        target = [columns["reward"][row] + gamma * value[leads_to[row]] for row in rows]
-    result = []
+        value, coarse = np.zeros(len(rows)), np.zeros(len(rows))
+        for _ in range(3_000):
+            reached = [(value if to[1] == depth else coarse)[first[to]] if to in first else 0.0 for to in leads_to]
+            following = np.array(reached)
+            target = reward + gamma * following
+            means = [w @ (correction * target) / (w @ correction) for w in weights]
+            new = means[0]
+            for share, mean in zip(shares, means[1:], strict=True):
+                new = share * mean + (1 - share) * new
+            change = np.abs(new - value).max()
+            value, coarse = new, means[0]
+            if change < 1e-9:
+                break
+    difference = target - value
     for row in rows:
-        difference = target[row] - value[groups[row][-1]]
         alike = [other for other in rows if groups[other][0] == groups[row][0]]
-        task = [abs(columns["reward"][other]) for other in rows if columns["group"][other] == columns["group"][row]]
-        bound = max(1e-4 * max(abs(target[other]) for other in alike), 1e-5 * (max(task) or 1.0))
-        if abs(difference) <= bound:
-            difference = 0.0
-        penalty = columns["penalty"][row] - math.fsum(columns["penalty"][other] for other in alike) / len(alike)
-        difference = difference * correction[row] * (leads_to[row] != UNKNOWN) - penalty
-        difference = 0.0 if abs(difference) < 1e-12 else difference
-        result.append(math.copysign(abs(difference) ** options["difference_power"], difference))
-    if options["mode"] == "batch_std":
-        result = [number / (float(np.std(result)) + 1e-6) for number in result]
-    return result
+        if abs(difference[row]) <= max(1e-4 * max(abs(target[other]) for other in alike), 1e-5):
+            difference[row] = 0.0
+    known = np.array([to != UNKNOWN for to in leads_to])
+    penalty = np.array(columns["penalty"])
+    difference = difference * scale * correction * known - (penalty - weights[0] @ penalty / weights[0].sum(axis=1))
+    power = options["difference_power"]
+    result = [math.copysign(abs(d) ** power, d) if abs(d) > 1e-12 else 0.0 for d in difference]
+    divisor = float(np.std(result)) + 1e-6 if options["mode"] == "batch_std" else 1.0
+    return [number / divisor for number in result]
 
 
 def destination(columns: Columns, row: int, groups: list[list[Any]], options: dict[str, Any]) -> Hashable:
@@ -78,55 +91,18 @@ def action_correction(columns: Columns, row: int, groups: list[list[Any]], power
     return float((share / frequency) ** power)
 
 
-def values(
-    columns: Columns,
-    groups: list[list[Any]],
-    leads_to: list[Hashable],
-    weight: list[float],
-    gamma: float,
-    priors: list[float],
-) -> dict[Hashable, float]:
-    """Of the groups of all levels, from their equations as one linear system."""
-    names = sorted({name for of_step in groups for name in of_step}, key=str)
-    place = {name: number for number, name in enumerate(names)}
-    matrix, right = np.eye(len(names)), np.zeros(len(names))
-    for name in names:
-        k, here = name[1], place[name]
-        members = [row for row in range(len(groups)) if groups[row][k] == name]
-        share = 1.0
-        if k:
-            trajectories = len({columns["trajectory"][row] for row in members})
-            share = trajectories / (trajectories + priors[k - 1])
-            matrix[here, place[groups[members[0]][k - 1]]] -= 1 - share
-        total = math.fsum(weight[row] for row in members)
-        for row in members:
-            right[here] += share * weight[row] / total * columns["reward"][row]
-            if leads_to[row] not in (END, UNKNOWN):
-                matrix[here, place[leads_to[row]]] -= share * weight[row] / total * gamma
-    return dict(zip(names, np.linalg.solve(matrix, right).tolist(), strict=True))
-
-
 def discounted(columns: Columns, row: int, gamma: float) -> float:
     path = rows_of(columns, columns["trajectory"][row])[columns["step"][row] :]
     return math.fsum(gamma**t * columns["reward"][other] for t, other in enumerate(path))
 
 
-def variance_ratio(target: list[float], groups: list[list[Any]], k: int) -> float:
-    """Within the groups of level k over between those with one parent, by the method of moments."""
-    rows = range(len(target))
-
-    def members(row: int, level: int) -> list[int]:
-        return [other for other in rows if groups[other][level] == groups[row][level]]
-
-    def mean(row: int, level: int) -> float:
-        return math.fsum(target[other] for other in members(row, level)) / len(members(row, level))
-
-    sizes = [(len(members(row, k)), len(members(row, k - 1))) for row in rows]
-    freedom = math.fsum(1 - 1 / fine for fine, _ in sizes)
-    divisor = math.fsum(1 - fine / coarse for fine, coarse in sizes)
+def variance_ratio(target: np.ndarray, coarse: np.ndarray, fine: np.ndarray) -> float:
+    count, parent = fine.sum(axis=1), coarse.sum(axis=1)
+    deviation = [target - weight @ target / weight.sum(axis=1) for weight in (coarse, fine)]
+    freedom, divisor = float(np.sum(1 - 1 / count)), float(np.sum(1 - count / parent))
     if freedom < 0.5 or divisor < 0.5:
         return 64.0
-    within = math.fsum((target[row] - mean(row, k)) ** 2 for row in rows) / freedom
-    across = math.fsum((mean(row, k) - mean(row, k - 1)) ** 2 for row in rows)
-    between = (across - within * math.fsum(1 / fine - 1 / coarse for fine, coarse in sizes)) / divisor
+    within = float(np.sum(deviation[1] ** 2)) / freedom
+    across = float(np.sum((deviation[0] - deviation[1]) ** 2))
+    between = (across - within * float(np.sum(1 / count - 1 / parent))) / divisor
     return min(within / between, 64.0) if between > 0 else 64.0

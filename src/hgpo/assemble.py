@@ -36,7 +36,7 @@ from hgpo.estimators import ESTIMATORS, Advantages
 from hgpo.evaluation.evaluator import NO_LIMIT, EvalBudget, Evaluator
 from hgpo.evaluation.summary import write_summary
 from hgpo.policies.base import AsyncPolicy
-from hgpo.rollout.monitor import Advice, RolloutMonitor
+from hgpo.rollout.monitor import RolloutMonitor
 from hgpo.rollout.prompts import RolloutRules
 from hgpo.runs.checkpoints import recover
 from hgpo.runs.folder import (
@@ -414,4 +414,4 @@ def build_monitor(
             f"a model that follows instructions; {imitation}, as the recipe smollm2 does; or another agent.template "
             f"than {label(agent.template)}"
         )
-    return RolloutMonitor(reporter, Advice(policy.max_response_tokens, teaching))
+    return RolloutMonitor(reporter, policy.max_response_tokens, teaching)

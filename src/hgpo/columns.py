@@ -30,7 +30,6 @@ _ALWAYS_EQUAL_TO_THEMSELVES = frozenset({str, bytes, int, bool, type(None)})
 _CONTAINERS = (tuple, frozenset)
 _KEY_REMEDY = "turn each row into a tuple or text"
 IDENTITY_REMEDY = "turn it into text or a tuple"
-_IDENTITY = f"is compared by identity as a key: {IDENTITY_REMEDY}"
 
 
 class ColumnError(ValueError):
@@ -64,7 +63,7 @@ def fail(column: str, row: int, problem: str, other_row: int | None = None) -> N
     raise ColumnError(column, row, problem, other_row)
 
 
-def read(name: str, column: Any, is_key: bool) -> list[Any] | NDArray[Any]:
+def read(name: str, column: Any) -> list[Any] | NDArray[Any]:
     """Return the column as a list or a one-dimensional numpy array, without converting its values.
 
     Objects with `__array__` (numpy, pandas, pyarrow, torch) are converted through it, because iterating them yields
@@ -73,7 +72,6 @@ def read(name: str, column: Any, is_key: bool) -> list[Any] | NDArray[Any]:
     Args:
         name: The column, for messages.
         column: One value per row.
-        is_key: Whether the values are keys, which are only compared for equality; it changes only the error message.
 
     Raises:
         ValueError: The column is not a sequence of values (text, mapping, set, scalar), is not one-dimensional, or has
@@ -84,19 +82,16 @@ def read(name: str, column: Any, is_key: bool) -> list[Any] | NDArray[Any]:
     if isinstance(column, (str, bytes, bytearray, Mapping, Set)) or column is None:
         raise ValueError(f"column {name!r}: expected a sequence with one value per step, got {type(column).__name__}")
     try:
-        array = as_array(column) if hasattr(column, "__array__") else None
-        values = list(column) if array is None else None
+        values = as_array(column) if hasattr(column, "__array__") else list(column)
     except Exception as error:
         raise ValueError(f"column {name!r}: cannot be read as a sequence ({error})") from error
-    if values is not None:
-        return values
-    assert array is not None
-    if array.ndim != 1:
-        remedy = _KEY_REMEDY if is_key else "give one number per row"
-        raise ValueError(f"column {name!r}: expected one dimension, got shape {array.shape}: {remedy}")
+    if isinstance(values, np.ndarray) and values.ndim != 1:
+        raise ValueError(
+            f"column {name!r}: expected one dimension, got shape {values.shape}: give one number, text or tuple per row"
+        )
     if isinstance(column, np.ma.MaskedArray):
         _check_unmasked(name, column)
-    return array
+    return values
 
 
 def as_array(value: Any) -> NDArray[Any]:
@@ -171,31 +166,16 @@ def _check_keys(name: str, column: list[Any], distinct: tuple[Hashable, ...], al
     types = set(map(type, distinct))
     if type(None) in types and not allow_none:
         fail(name, column.index(None), "missing value (None)")
-    if types <= _ALWAYS_EQUAL_TO_THEMSELVES:
-        return
-    if any(issubclass(kind, _CONTAINERS) for kind in types):
-        containers = [value for value in distinct if isinstance(value, _CONTAINERS)]
-        if not _are_sound(containers):
-            _fail_at_first_unsound(name, column)
-    if types <= _ALWAYS_EQUAL_TO_THEMSELVES.union(_CONTAINERS):
+    if types <= _ALWAYS_EQUAL_TO_THEMSELVES or _are_sound(distinct):
         return
     for row, value in enumerate(column):
-        if is_array_like(type(value)):
-            fail(name, row, f"an array ({type(value).__name__}) is compared by identity as a key: {_KEY_REMEDY}")
-        if is_compared_by_identity(type(value)):
-            fail(name, row, f"value of type {type(value).__name__} {_IDENTITY}")
-        try:
-            equal = bool(value == value)
-        except Exception as error:
-            fail(name, row, f"value of type {type(value).__name__} cannot be compared ({error})")
-        if not equal:
-            fail(name, row, f"{value!r} does not equal itself, so it cannot be a key")
+        if not _are_sound((value,)):
+            fail(name, row, _why_no_key(value))
 
 
-def _are_sound(containers: list[Any]) -> bool:
-    """Whether containers hold no NaN, array or object compared by identity at any depth; no Python loop over values."""
-    while containers:
-        values = list(chain.from_iterable(containers))
+def _are_sound(values: Iterable[Any]) -> bool:
+    """Whether values contain no NaN, array or object compared by identity at any depth; no Python loop over values."""
+    while values := list(values):
         types = set(map(type, values))
         if types <= _ALWAYS_EQUAL_TO_THEMSELVES:
             return True
@@ -204,22 +184,29 @@ def _are_sound(containers: list[Any]) -> bool:
                 return False
             if any(map(ne, values, values)):
                 return False
-        except Exception:  # a value that cannot be compared; the caller finds its row
+        except Exception:  # a value that cannot be compared
             return False
-        nested = any(issubclass(kind, _CONTAINERS) for kind in types)
-        containers = [value for value in values if isinstance(value, _CONTAINERS)] if nested else []
+        values = chain.from_iterable(value for value in values if isinstance(value, _CONTAINERS))
     return True
 
 
-def _fail_at_first_unsound(name: str, column: list[Any]) -> None:
-    for row, value in enumerate(column):
-        if isinstance(value, _CONTAINERS) and not _are_sound([value]):
-            fail(
-                name,
-                row,
-                f"{reprlib.repr(value)} contains NaN, an array or an object that is compared by identity, so it cannot "
-                "be a key; use None, numbers or text instead",
-            )
+def _why_no_key(value: Any) -> str:
+    """What is wrong with a value that `_are_sound` rejects."""
+    kind = type(value)
+    if isinstance(value, _CONTAINERS):
+        return (
+            f"{reprlib.repr(value)} contains NaN, an array or an object that is compared by identity, so it cannot "
+            "be a key; use None, numbers or text instead"
+        )
+    if is_array_like(kind):
+        return f"an array ({kind.__name__}) is compared by identity as a key: {_KEY_REMEDY}"
+    if is_compared_by_identity(kind):
+        return f"value of type {kind.__name__} is compared by identity as a key: {IDENTITY_REMEDY}"
+    try:
+        bool(value != value)
+    except Exception as error:
+        return f"value of type {kind.__name__} cannot be compared ({error})"
+    return f"{value!r} does not equal itself, so it cannot be a key"
 
 
 def is_array_like(kind: type) -> bool:

@@ -17,7 +17,6 @@ from hgpo import columns
 from hgpo.columns import BoolArray, FloatArray, IntArray
 
 _LOG_PROB_ROUNDING = 1e-3
-_KEYS = ("group", "trajectory", "observation", "action", "prompt", "next_observation")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,9 +144,7 @@ class StepBatch:
         }  # fmt: skip
         required = ("group", "trajectory", "step", "observation", "reward")
         raw = {
-            name: columns.read(name, column, is_key=name in _KEYS)
-            for name, column in given.items()
-            if column is not None or name in required
+            name: columns.read(name, column) for name, column in given.items() if column is not None or name in required
         }
         vector_ND = None if embedding is None else columns.vectors("embedding", embedding)
         lengths = {name: len(column) for name, column in raw.items()}
@@ -194,7 +191,7 @@ class StepBatch:
 
 
 def _bootstrap(raw: Any, order_N: IntArray, start_M1: IntArray) -> FloatArray:
-    """The column, float64[N]; all steps but the last of a trajectory must have 0."""
+    """Check the column `bootstrap`, float64[N]: all steps but the last of a trajectory must have 0."""
     if raw is None:
         return np.zeros(len(order_N))
     value_N = columns.reals("bootstrap", raw)
@@ -207,7 +204,7 @@ def _bootstrap(raw: Any, order_N: IntArray, start_M1: IntArray) -> FloatArray:
 
 
 def _log_prob(raw: Any) -> FloatArray:
-    """The column with values up to 0.001 set to 0: sums of float32 logarithms may exceed 0 by rounding."""
+    """Check the column `response_log_prob`; up to 0.001 becomes 0, as sums of float32 logarithms are rounded."""
     value_N = columns.reals("response_log_prob", raw)
     if (value_N > _LOG_PROB_ROUNDING).any():
         row = int(np.argmax(value_N))

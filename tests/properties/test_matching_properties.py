@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference_matching
+import reference_nested_td
 from batches import Columns, columns, episodes, gammas, take
 from example_counts import at_length
 from hgpo.estimators import compute_advantages
@@ -98,7 +99,7 @@ def test_texts_equal_the_loops(batch: Columns, threshold: float) -> None:
 @given(embedded(episodes()), st.sampled_from([0.0, 0.5, 0.95]), nested_options, match_options)
 def test_nested_td_equals_the_loops(batch: Columns, gamma: float, chosen: Any, match: Any) -> None:
     options = {**chosen, **match, "mode": "none"}
-    expected = np.array(reference_matching.nested_td(batch, gamma, options))
+    expected = np.array(reference_nested_td.nested_td(batch, gamma, options))
     actual = result(batch, "nested_td", gamma, **options).values
     far = np.abs(actual - expected) > 2e-3 * max(1.0, float(np.abs(expected).max()))
     # A difference at the bound of what counts as 0 may be 0 in one of the two.

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import reference_pooling
-from batches import Columns, columns, gammas, take
+from batches import Columns, columns, gammas
 from example_counts import at_length
 from hgpo.estimators import compute_advantages
 from hgpo.steps import StepBatch
@@ -52,39 +50,6 @@ def test_mixed_effects_equal_the_loops(batch: Columns, gamma: float, options: di
     expected = reference_pooling.mixed_effects(batch, gamma, options)
     actual = compute_advantages(StepBatch.from_columns(**batch), "mixed_effects", gamma, **options)
     np.testing.assert_allclose(actual.values, expected, rtol=1e-7, atol=1e-7)
-
-
-@pytest.mark.parametrize(
-    ("estimator", "options"),
-    [
-        ("hgpo", {"weight_type": "pooled"}),
-        ("hgpo", {"weight_type": "pooled", "baseline": "leave_one_out", "mode": "mean_norm"}),
-        ("mixed_effects", {}),
-        ("mixed_effects", {"mode": "mean_norm", "history_length": 4}),
-    ],
-)
-@given(batch=columns(), seed=st.integers(0, 2**32))
-def test_rows_may_be_permuted(estimator: str, options: dict[str, Any], batch: Columns, seed: int) -> None:
-    rows = list(range(len(batch["step"])))
-    random.Random(seed).shuffle(rows)
-    straight = compute_advantages(StepBatch.from_columns(**batch), estimator, **options).values
-    permuted = compute_advantages(StepBatch.from_columns(**take(batch, rows)), estimator, **options).values
-    np.testing.assert_allclose(permuted, straight[rows], atol=1e-7)
-
-
-@given(batch=columns(), constant=st.sampled_from([0.0, -3.0, 0.1, 1e6]))
-def test_equal_returns_give_exactly_zero(batch: Columns, constant: float) -> None:
-    """The last step alone is rewarded and nothing is discounted, so all returns are the constant."""
-    last = {
-        name: max(s for s, t in zip(batch["step"], batch["trajectory"], strict=True) if t == name)
-        for name in set(batch["trajectory"])
-    }
-    batch["reward"] = [constant * (s == last[t]) for s, t in zip(batch["step"], batch["trajectory"], strict=True)]
-    batch["penalty"] = [0.0] * len(batch["step"])
-    steps = StepBatch.from_columns(**batch)
-    for baseline in ("mean", "leave_one_out"):
-        assert not compute_advantages(steps, "hgpo", 1.0, weight_type="pooled", baseline=baseline).values.any()
-    assert not compute_advantages(steps, "mixed_effects", 1.0).values.any()
 
 
 @given(batch=columns(max_groups=4), options=pooled_options)

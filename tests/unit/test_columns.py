@@ -45,14 +45,14 @@ def test_an_error_can_be_pickled() -> None:
 
 def test_a_masked_array_without_masked_values_is_an_array() -> None:
     masked = np.ma.array([3, 4], mask=[False, False])
-    assert read("reward", masked, is_key=False).tolist() == [3, 4]  # type: ignore[union-attr]
-    assert read("reward", np.ma.array([3, 4]), is_key=False).tolist() == [3, 4]  # type: ignore[union-attr]
+    assert read("reward", masked).tolist() == [3, 4]  # type: ignore[union-attr]
+    assert read("reward", np.ma.array([3, 4])).tolist() == [3, 4]  # type: ignore[union-attr]
 
 
 def test_a_masked_field_of_a_record_is_a_missing_value() -> None:
     records = np.ma.array([(1, "a"), (2, "b")], dtype=[("x", int), ("y", "U1")], mask=[(0, 0), (0, 1)])
     with pytest.raises(ColumnError, match="column 'observation', row 1: missing value"):
-        read("observation", records, is_key=True)
+        read("observation", records)
 
 
 @pytest.mark.parametrize(

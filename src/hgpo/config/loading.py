@@ -210,19 +210,11 @@ def check_names(config: Config) -> None:
         parse_options(estimator, **config.estimator_options)
     except (ValueError, TypeError) as error:
         raise ConfigError(str(error)) from error
-    _check_estimator(estimator, config.estimator_options, config.agent.history_length)
+    _check_history(config.estimator_options, config.agent.history_length)
 
 
-def _check_estimator(name: str, options: Mapping[str, Any], history_length: int) -> None:
-    """Reject an estimator that cannot be trained with, or that compares more history than the agent remembers."""
-    estimator = ESTIMATORS.get(name)
-    if not estimator.trainable:
-        needs = estimator.needs(estimator.parse(**options))
-        columns = " and ".join(f"a column `{column}`" for column in needs)
-        raise ConfigError(
-            f"advantage.estimator = {name!r} {estimator.untrainable}; `hgpo advantages --estimator {name}` computes it "
-            f"for stored steps{f' with {columns}' if columns else ''}",
-        )
+def _check_history(options: Mapping[str, Any], history_length: int) -> None:
+    """Reject options that compare more history than the agent remembers."""
     levels = options.get("history_length", 0)
     if isinstance(levels, int) and levels > history_length:
         raise ConfigError(

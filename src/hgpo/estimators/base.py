@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgpo.columns import BoolArray, FloatArray, IntArray
-from hgpo.estimators.matches import Matches
-from hgpo.grouping import GroupedValues, GroupStatistics, Runs, changes, group_statistics
+from hgpo.estimators.matches import Comparison, Matches
+from hgpo.grouping import GroupedValues, Runs
 from hgpo.steps import StepBatch
 
 
@@ -71,8 +71,7 @@ class Level:
         weight_N: float64[N], the factor of `advantage_N` in the sum, or one number for all steps.
         used_N: bool[N], whether the level was used for the step.
         present_N: bool[N], False where the step has no group at this level (None: every step has one).
-        batch_trajectory: int64[N], the batch's trajectory column, in row order, which `trajectories` needs (None: not
-            available).
+        batch_trajectory: int64[N], the batch's trajectory column, in row order.
         matches: the groups of similar contexts that a step is compared with beside its own; `group` then names the
             steps with an equal context, and the other columns describe all steps it is compared with. None: its own
             group alone.
@@ -92,7 +91,7 @@ class Level:
     weight_N: FloatArray | float
     used_N: BoolArray
     present_N: BoolArray | None = None
-    batch_trajectory: IntArray | None = field(default=None, kw_only=True)
+    batch_trajectory: IntArray = field(kw_only=True)
     matches: Matches | None = field(default=None, kw_only=True)
     name: str = field(default="same group", kw_only=True)
 
@@ -104,30 +103,27 @@ class Level:
     @property
     def size(self) -> IntArray:
         """Number of steps in the group, int64[N]; 0 where the step has no group."""
-        return self._to_rows(self._size_N(), absent=0)
+        return self._to_rows(self.comparison().size_N(), absent=0)
 
     @property
     def trajectories(self) -> IntArray:
         """Number of different trajectories in the group, int64[N]; 0 where the step has no group.
 
         It is less than `size` if a trajectory has several steps in the group.
-
-        Raises:
-            ValueError: the level was built without `batch_trajectory`.
         """
-        runs = self.runs()
-        return self._to_rows(self._trajectories_G(runs)[runs.run_N], absent=0)
+        comparison = self.comparison()
+        return self._to_rows(comparison.trajectories_G()[comparison.groups.run_N], absent=0)
 
     @property
     def mean(self) -> FloatArray:
         """Mean of the group, the step itself included, float64[N]; NaN where there is no group."""
-        statistics, runs = self._statistics()
+        statistics, runs = self.comparison().statistics(self.compared, self.ddof)
         return self._to_rows(statistics.mean_G[runs.run_N], absent=np.nan)
 
     @property
     def std(self) -> FloatArray:
         """Standard deviation of the group, float64[N], with the estimator's ddof; NaN where there is no group."""
-        statistics, runs = self._statistics()
+        statistics, runs = self.comparison().statistics(self.compared, self.ddof)
         return self._to_rows(statistics.std_G[runs.run_N], absent=np.nan)
 
     @property
@@ -149,16 +145,12 @@ class Level:
 
     @property
     def unused(self) -> NDArray[np.int8]:
-        """Why the level was not used for the step, int8[N], codes of `Unused`; 0 (`Unused.NO`) where it was used.
-
-        Raises:
-            ValueError: this is an episode level that was built without `batch_trajectory`.
-        """
+        """Why the level was not used for the step, int8[N], codes of `Unused`; 0 (`Unused.NO`) where it was used."""
+        comparison = self.comparison()
         if self.k is None:
-            runs = self.runs()
-            alone_N, reason = (self._trajectories_G(runs) == 1)[runs.run_N], Unused.ONLY_TRAJECTORY
+            alone_N, reason = (comparison.trajectories_G() == 1)[comparison.groups.run_N], Unused.ONLY_TRAJECTORY
         else:
-            alone_N, reason = self._size_N() == 1, Unused.ALONE
+            alone_N, reason = comparison.size_N() == 1, Unused.ALONE
         code_N = np.where(alone_N, np.int8(reason), np.int8(Unused.DROPPED))
         if self.present_N is not None:
             code_N[~self.present_N] = Unused.NO_CONTEXT
@@ -173,31 +165,9 @@ class Level:
         """The groups as runs of neighbours in group order; where `present_N` is False, the run is not a group."""
         return Runs.from_starts(self.starts_N)
 
-    def _trajectory_N(self) -> IntArray:
-        if self.batch_trajectory is None:
-            name = "the episode level" if self.k is None else f"level {self.k}"
-            raise ValueError(f"{name} has no trajectory column; build it with batch_trajectory=batch.trajectory")
-        return self.batch_trajectory[self.row_N]
-
-    def _trajectories_G(self, runs: Runs) -> IntArray:
-        trajectory_N = self._trajectory_N()
-        if self.matches is None:
-            return distinct_per_run(trajectory_N, runs)
-        return np.bincount(self.matches.visits(runs, trajectory_N, self.compared.value_N)[0])
-
-    def _size_N(self) -> IntArray:
-        runs = self.runs()
-        if self.matches is None:
-            return runs.size_G[runs.run_N]
-        return self.matches.statistics(self.compared, runs, self._trajectory_N(), self.ddof)[1]
-
-    def _statistics(self) -> tuple[GroupStatistics, Runs]:
-        """Of what the steps are compared with, and whose statistics each step has."""
-        runs = self.runs()
-        if self.matches is None:
-            return group_statistics(self.compared, runs, self.ddof), runs
-        each_N = Runs.single(len(self.row_N))
-        return self.matches.statistics(self.compared, runs, self._trajectory_N(), self.ddof)[0], each_N
+    def comparison(self) -> Comparison:
+        """The steps that each step is compared with: its group, or all groups that match it."""
+        return Comparison(self.runs(), self.row_N, self.batch_trajectory, self.matches)
 
     def _to_rows(self, column_N: NDArray[Any], absent: float | None = None) -> NDArray[Any]:
         if absent is not None and self.present_N is not None:
@@ -243,13 +213,6 @@ class Advantages:
     def terms(self) -> tuple[Level, ...]:
         """The terms given to `of`: the episode level, if there is one, then the levels."""
         return self.levels if self.episode is None else (self.episode, *self.levels)
-
-
-def distinct_per_run(key_N: IntArray, runs: Runs) -> IntArray:
-    """Number of different keys in each run, int64[G]; keys are integers from 0."""
-    pair_N = runs.run_N * (int(key_N.max()) + 1) + key_N
-    pair_N.sort(kind="stable")  # the fastest here: group order is nearly sorted by trajectory already
-    return np.bincount(runs.run_N, weights=changes(pair_N)).astype(np.int64)
 
 
 def to_rows(column_N: NDArray[Any], row_N: IntArray) -> NDArray[Any]:
@@ -328,7 +291,6 @@ class Estimator:
         needs: options -> the columns of `StepBatch` it requires, beyond the five that every batch has.
         levels: options -> what the steps of a group have in common, one text for each of `Advantages.levels`; () for an
             estimator without step groups.
-        untrainable: why no policy can be trained with it, as a phrase after its name ("needs …"); empty: trainable.
         make_options: builds the options from keywords instead of `options`, for example from a preset.
         extra_keywords: keywords of `make_options` in addition to the fields of `options`.
         follows_memory: whether a recipe without `history_length` takes `agent.history_length`.
@@ -344,7 +306,6 @@ class Estimator:
     label: str = ""
     needs: Callable[[Any], tuple[str, ...]] = _none
     levels: Callable[[Any], tuple[str, ...]] = _none
-    untrainable: str = ""
     make_options: Callable[..., Any] | None = None
     extra_keywords: tuple[str, ...] = ()
     follows_memory: bool = True
@@ -360,11 +321,6 @@ class Estimator:
         object.__setattr__(self, "label", self.label or self.name)
         fields = tuple(option.name for option in dataclasses.fields(self.options))
         object.__setattr__(self, "keywords", self.extra_keywords + fields)
-
-    @property
-    def trainable(self) -> bool:
-        """Whether a policy can be trained with it; `untrainable` contains the reason if not."""
-        return not self.untrainable
 
     def parse(self, **options: Any) -> Any:
         """Build the options from keywords.

@@ -13,26 +13,9 @@ import numpy as np
 
 from hgpo.columns import FloatArray, IntArray
 from hgpo.estimators.base import Advantages, Level, Unused, to_rows
-from hgpo.estimators.matches import other_trajectories
+from hgpo.estimators.matches import other_trajectories, visits_of
 from hgpo.grouping import GroupedValues, Runs, changes, group_statistics
 from hgpo.steps import StepBatch
-
-
-@dataclass(frozen=True, slots=True)
-class SizeBin:
-    """One bin of a histogram of group sizes: sizes from a power of two to below the next one.
-
-    Attributes:
-        lowest: smallest size of the bin.
-        highest: largest size of the bin.
-        groups: number of groups with such a size.
-        steps: number of steps in these groups.
-    """
-
-    lowest: int
-    highest: int
-    groups: int
-    steps: int
 
 
 def variance_explained(
@@ -42,10 +25,10 @@ def variance_explained(
     groups: Runs,
     compared: tuple[IntArray, IntArray, FloatArray] | None = None,
 ) -> tuple[float | None, float | None]:
-    """Return 1 - W / T and 1 - W / E[W], which `LevelSummary` defines; None where the divisor is 0.
+    """Share of the return variance that groups explain, raw (1 - W / T) and adjusted (1 - W / E[W]).
 
-    A trajectory counts once per group, with the mean of its returns there: its steps in a group share the trajectory's
-    outcome and are not independent.
+    `LevelSummary` defines T, W and E[W]; a share is None if its divisor is 0. A trajectory counts once per group, with
+    the mean of its returns there: its steps in a group share the trajectory's outcome and are not independent.
 
     Args:
         return_P: returns in group order: the members of a group are neighbours.
@@ -58,8 +41,8 @@ def variance_explained(
     Example: four trajectories with returns 0, 1 | 2, 3 in two groups of one task: T = 5, W = 1, and E[W] = 2 * 5 / 3
     (two groups of two; the variance between trajectories is 5 / 3), so (0.8, 0.7).
     """
-    visit_P, first_V = _visits(groups.run_N, trajectory_P)
-    value_V = np.bincount(visit_P, weights=return_P) / np.bincount(visit_P)
+    order_P, visits = visits_of(groups.run_N, trajectory_P)
+    value_V, first_V = _means(return_P, order_P, visits), order_P[visits.start_G]
     order_V = np.argsort(task_P[first_V], kind="stable")  # groups stay whole: a group lies inside one task
     first_V, value_V = first_V[order_V], value_V[order_V]
     values, task_V = GroupedValues(value_V), task_P[first_V]
@@ -81,16 +64,10 @@ def variance_explained(
     )
 
 
-def _visits(run_P: IntArray, trajectory_P: IntArray) -> tuple[IntArray, IntArray]:
-    """Number of each entry's visit, int64[P], and index of one entry of each visit, sorted by run, int64[V].
-
-    A visit consists of all entries of one trajectory in one run.
-    """
-    key_P = run_P * (int(trajectory_P.max()) + 1) + trajectory_P
-    order_P = np.argsort(key_P, kind="stable")
-    starts_P = changes(key_P[order_P])
-    visit_P = to_rows(np.cumsum(starts_P) - 1, order_P)
-    return visit_P, order_P[starts_P]
+def _means(value_P: FloatArray, order_P: IntArray, runs: Runs) -> FloatArray:
+    """Mean of the values in each run of the entries in an order, float64[V]."""
+    sum_V = np.bincount(runs.run_N, weights=value_P[order_P]).astype(np.float64, copy=False)
+    return sum_V / runs.size_G
 
 
 def _variance_between(value_V: FloatArray, trajectory_V: IntArray, task_V: IntArray) -> FloatArray:
@@ -101,10 +78,9 @@ def _variance_between(value_V: FloatArray, trajectory_V: IntArray, task_V: IntAr
     E is the mean over the values x_i of trajectory i, n the number of trajectories. If every trajectory has one value,
     S^2 is the unbiased variance.
     """
-    of_V, first_I = _visits(task_V, trajectory_V)  # I trajectories
-    count_I, task_I = np.bincount(of_V), task_V[first_I]
-    mean_I = np.bincount(of_V, weights=value_V) / count_I
-    square_I = np.bincount(of_V, weights=value_V * value_V) / count_I
+    order_V, trajectories = visits_of(task_V, trajectory_V)
+    task_I = task_V[order_V[trajectories.start_G]]
+    mean_I, square_I = (_means(part_V, order_V, trajectories) for part_V in (value_V, value_V * value_V))
     count_J = np.bincount(task_I)
     sum_J, square_J, own_J = (np.bincount(task_I, weights=part_I) for part_I in (mean_I, square_I, mean_I * mean_I))
     pairs_J = np.maximum(count_J * (count_J - 1), 1)
@@ -112,19 +88,18 @@ def _variance_between(value_V: FloatArray, trajectory_V: IntArray, task_V: IntAr
     return np.where(count_J > 1, np.maximum(variance_J, 0.0), 0.0)
 
 
-def prompts_differ(prompt_P: IntArray, groups: Runs) -> tuple[float | None, float | None]:
-    """Of the groups with two or more members: the share of groups, and of steps, with unequal prompts; None: no groups.
+def prompts_differ(prompt_P: IntArray, groups: Runs) -> float | None:
+    """Share of the steps in groups with unequal prompts, among the steps in groups of two or more; None: no such group.
 
-    Example: prompts 0, 0 | 0, 1, 1 | 2: one of two groups, with three of five steps, so (1 / 2, 3 / 5).
+    Example: prompts 0, 0 | 0, 1, 1 | 2: three of the five steps in the first two groups, so 3 / 5.
     """
     size_G = groups.size_G
     shared_G = size_G > 1
     if not shared_G.any():
-        return None, None
+        return None
     other_P = prompt_P != prompt_P[groups.start_G][groups.run_N]
     differ_G = np.bincount(groups.run_N, weights=other_P) > 0.0
-    steps = float(np.sum(size_G * differ_G)) / float(np.sum(size_G * shared_G))
-    return float(np.sum(differ_G)) / float(np.sum(shared_G)), steps
+    return float(np.sum(size_G * differ_G)) / float(np.sum(size_G * shared_G))
 
 
 def sizes_seen(size_P: IntArray, percents: tuple[int, ...]) -> list[int]:
@@ -135,17 +110,6 @@ def sizes_seen(size_P: IntArray, percents: tuple[int, ...]) -> list[int]:
     """
     size_P = np.sort(size_P)
     return [int(size_P[-(-len(size_P) * percent // 100) - 1]) for percent in percents]
-
-
-def size_histogram(size_G: IntArray, steps_G: IntArray) -> tuple[SizeBin, ...]:
-    """Groups by size, with their steps, in bins 1, 2-3, 4-7, … up to that of the largest, empty ones included."""
-    exponent_G = np.frexp(size_G.astype(np.float64))[1] - 1  # floor of the base-2 logarithm, exactly
-    groups = np.bincount(exponent_G)
-    steps = np.bincount(exponent_G, weights=steps_G)
-    return tuple(
-        SizeBin(2**exponent, 2 ** (exponent + 1) - 1, int(groups[exponent]), int(steps[exponent]))
-        for exponent in range(len(groups))
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +139,6 @@ class LevelSummary:
         size_p50: the size that 50 % of them do not exceed.
         size_p90: the size that 90 % of them do not exceed.
         size_max: the largest size.
-        size_histogram: the groups by size, bins 1, 2-3, 4-7, 8-15, … up to the largest.
         variance_explained: raw share, 1 - W / T. A trajectory has one value in a group, the mean of its returns there.
             T: sum of squared deviations of these values from the mean of their task; W: from the mean of their group.
             It is 1 if every group has one trajectory.
@@ -183,8 +146,8 @@ class LevelSummary:
             groups, and S_j^2 half the mean squared difference between values of two trajectories. 0: trajectories of
             a group are as alike as any of the task; below 0: less alike; 1: equal values in every group. If each
             trajectory has one return, E[W] is the mean of W over all permutations of the task's returns.
-        prompts_differ_groups: share of the groups of two or more members in which not all prompts are equal.
-        prompts_differ_steps: share of the steps in such groups among the steps in groups of two or more.
+        prompts_differ_steps: share of the steps whose group has unequal prompts, among the steps in groups of two or
+            more members.
     """
 
     k: int | None
@@ -206,10 +169,8 @@ class LevelSummary:
     size_p50: int | None = None
     size_p90: int | None = None
     size_max: int | None = None
-    size_histogram: tuple[SizeBin, ...] = ()
     variance_explained: float | None = None
     variance_explained_adjusted: float | None = None
-    prompts_differ_groups: float | None = None
     prompts_differ_steps: float | None = None
 
     @property
@@ -345,7 +306,7 @@ def summarise_levels(batch: StepBatch, advantages: Advantages) -> BatchSummary:
     sign_IN = [_signs(term) for term in advantages.terms]
     summaries = tuple(
         replace(
-            _level_summary(batch, advantages.returns, replace(term, batch_trajectory=batch.trajectory)),
+            _level_summary(batch, advantages.returns, term),
             sign_agreement=_agreement(sign_N, before_N),
             sign_agreement_final=_agreement(sign_N, np.sign(values_N)),
         )
@@ -367,7 +328,7 @@ def summarise_levels(batch: StepBatch, advantages: Advantages) -> BatchSummary:
 
 
 def _level_summary(batch: StepBatch, return_N: FloatArray, level: Level) -> LevelSummary:
-    """All figures except the agreement of signs, which needs two levels."""
+    """All figures of one level except the agreement of signs, which needs two levels."""
     unused = np.bincount(level.unused, minlength=len(Unused)) / len(batch)
     summary = LevelSummary(
         k=level.k,
@@ -404,7 +365,6 @@ def _with_groups(summary: LevelSummary, batch: StepBatch, return_N: FloatArray, 
         size_p50=p50,
         size_p90=p90,
         size_max=largest,
-        size_histogram=size_histogram(size_G, equal_G),
     )
     if level.k is None:
         return summary
@@ -414,8 +374,7 @@ def _with_groups(summary: LevelSummary, batch: StepBatch, return_N: FloatArray, 
     summary = replace(summary, variance_explained=explained, variance_explained_adjusted=adjusted)
     if batch.prompt is None or compared is not None:
         return summary
-    by_groups, by_steps = prompts_differ(batch.prompt[row_P], runs)
-    return replace(summary, prompts_differ_groups=by_groups, prompts_differ_steps=by_steps)
+    return replace(summary, prompts_differ_steps=prompts_differ(batch.prompt[row_P], runs))
 
 
 def _compared(level: Level, batch: StepBatch, return_N: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:

@@ -37,7 +37,7 @@ class G2poOptions:
 
 
 def g2po(batch: StepBatch, gamma: float, options: G2poOptions) -> Advantages:
-    """A = A_episode + step_advantage_w * (A_node + A_edge), for each step.
+    """G2PO advantages: A = A_episode + step_advantage_w * (A_node + A_edge) for each step.
 
         A_episode: x = sum of the trajectory's rewards - penalty, compared over the steps of the task (`episode_level`)
         A_node:    x = V(next node) - penalty, compared over the steps taken in the same node; 0 for a single step

@@ -5,11 +5,12 @@ Shapes: N steps. Source: arXiv 2505.10978 and the published verl-agent code.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hgpo.estimators.base import Advantages, Estimator, check_choice, check_number
-from hgpo.estimators.levels import MODES, Matching, Normalisation, critic_level, episode_level, step_level
-from hgpo.estimators.similarity import check_threshold, seen_as_similar
+from hgpo.estimators.levels import MODES, Normalisation, critic_level, episode_level, step_level
+from hgpo.estimators.neighbours import Matching
+from hgpo.estimators.similarity import similar_observations
 from hgpo.grouping import GroupedValues, group_steps
 from hgpo.returns import discounted_magnitudes, discounted_returns
 from hgpo.steps import StepBatch
@@ -41,14 +42,16 @@ class GigpoOptions:
         """Raise ValueError for an option out of its range."""
         check_choice("mode", self.mode, MODES)
         check_number("step_advantage_w", self.step_advantage_w)
-        check_threshold(self.similarity_threshold)
+        threshold = self.similarity_threshold
+        if threshold is not None and not 0.0 < check_number("similarity_threshold", threshold) <= 1.0:
+            raise ValueError(f"similarity_threshold must be above 0 and at most 1, got {threshold!r}")
         check_choice("baseline", self.baseline, ("mean", "critic"))
-        if Matching.of(self).soft and self.similarity_threshold is not None:
+        if Matching.of(self).soft and threshold is not None:
             raise ValueError("similarity_threshold and match_threshold both group similar states: leave one out")
 
 
 def gigpo(batch: StepBatch, gamma: float, options: GigpoOptions) -> Advantages:
-    """A = A_episode + step_advantage_w * A_step.
+    """GiGPO advantages: A = A_episode + step_advantage_w * A_step for each step.
 
         A_episode = (S - mean over the steps of the task) / (std + 1e-6)     (see `episode_level`)
         A_step    = (R - mean of G_0) / (std of G_0 + 1e-6), 0 for a single member
@@ -60,7 +63,10 @@ def gigpo(batch: StepBatch, gamma: float, options: GigpoOptions) -> Advantages:
     Raises:
         ValueError: an observation is not text, and similarity_threshold or match_by="text" compares texts.
     """
-    groups = group_steps(seen_as_similar(batch, options.similarity_threshold), history_length=0)
+    grouped = batch
+    if options.similarity_threshold is not None:
+        grouped = replace(batch, observation=similar_observations(batch, float(options.similarity_threshold)))
+    groups = group_steps(grouped, history_length=0)
     return_N, norm = discounted_returns(batch, gamma), Normalisation(options.mode)
     compared = GroupedValues(return_N[groups.row_N], discounted_magnitudes(batch, gamma, groups.row_N))
     episode = episode_level(batch, groups, norm)
@@ -72,7 +78,7 @@ def gigpo(batch: StepBatch, gamma: float, options: GigpoOptions) -> Advantages:
 
 
 def level_names(options: GigpoOptions) -> tuple[str, ...]:
-    """What the steps of a group have in common."""
+    """What the steps of a level-0 group have in common."""
     return (Matching.of(options).level_0 if options.similarity_threshold is None else "similar state",)
 
 

@@ -59,7 +59,7 @@ class GraphgpoOptions:
 
 
 def graphgpo(batch: StepBatch, gamma: float, options: GraphgpoOptions) -> Advantages:
-    """A = episode_advantage_w * A_episode + step_advantage_w * A_graph.
+    """GraphGPO advantages: A = episode_advantage_w * A_episode + step_advantage_w * A_graph for each step.
 
         A_episode: x = sum of the trajectory's rewards - penalty, compared over the steps of the task (`episode_level`)
         A_graph:   x = success_reward * distance_gamma ** d(next node) - penalty (`graph_returns`), compared over the

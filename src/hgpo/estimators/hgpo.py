@@ -18,13 +18,13 @@ from hgpo.estimators.levels import (
     EPSILON,
     MISSING,
     MODES,
-    Matching,
     Normalisation,
     critic_level,
     episode_level,
     length_weights,
     step_level,
 )
+from hgpo.estimators.neighbours import Matching
 from hgpo.estimators.pooled import pooled_levels
 from hgpo.grouping import CONTEXTS, EARLY, GroupedValues, group_steps
 from hgpo.returns import discounted_magnitudes, discounted_returns
@@ -121,7 +121,7 @@ class HgpoOptions:
 
 
 def hgpo(batch: StepBatch, gamma: float, options: HgpoOptions) -> Advantages:
-    """A = sum_{k=0..K} w_k A_k.
+    """HGPO advantages: A = sum_{k=0..K} w_k A_k, one term for each context length.
 
         A_k = (R - mean(G_k)) / F                     F = std + epsilon, or 1     (`step_level`)
         w_k = (k + 1)^alpha / sum_l (l + 1)^alpha     paper                       (`length_weights`)
@@ -151,20 +151,20 @@ def hgpo(batch: StepBatch, gamma: float, options: HgpoOptions) -> Advantages:
 
 
 def _by_length(terms: list[Level], lengths: list[int], options: HgpoOptions) -> list[Level]:
-    """The terms with the weights of their lengths."""
+    """Set the weight of each level, which depends on its length."""
     used_IN = [_not_zero(term) if options.missing == "drop_zero" else term.used_N for term in terms]
     weights = length_weights(lengths, options.length_weight_alpha, used_IN, options.missing)
     return [term.weighted(w_N, used_N) for term, w_N, used_N in zip(terms, weights, used_IN, strict=True)]
 
 
 def _not_zero(term: Level) -> BoolArray:
-    """The published code drops levels whose advantage is exactly 0, not only those without other members."""
+    """Whether the level is used and its advantage is not 0: the published code drops levels with advantage 0."""
     used_N: BoolArray = term.used_N & (term.advantage_N != 0.0)
     return used_N
 
 
 def columns_needed(options: HgpoOptions) -> tuple[str, ...]:
-    """The columns of contexts in addition to the observation, the critic's, and the embedding."""
+    """The optional columns of `StepBatch` that these options need."""
     others = (("value",) if options.baseline == "critic" else ()) + Matching.of(options).needs
     if options.context == "prompt":
         return ("prompt", *others)

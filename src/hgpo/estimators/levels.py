@@ -7,13 +7,12 @@ items to be weighted (the levels, after the episode level if there is one), D ea
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from hgpo.columns import BoolArray, FloatArray, IntArray
-from hgpo.estimators.base import Advantages, Level, check_choice, check_number
-from hgpo.estimators.matches import Matches
+from hgpo.estimators.base import Advantages, Level
+from hgpo.estimators.matches import Comparison, Matches
 from hgpo.grouping import GroupedValues, GroupStatistics, Runs, StepGroups, changes, clear_rounding, group_statistics
 from hgpo.returns import discounted_errors, discounted_returns, episode_magnitudes, episode_returns
 from hgpo.steps import StepBatch
@@ -21,73 +20,8 @@ from hgpo.steps import StepBatch
 MODES = ("mean_std_norm", "mean_norm")
 BATCH_MODES = ("none", "batch_std")
 BASELINES = ("mean", "leave_one_out", "critic")
-SOURCES = ("text", "embedding")
-KERNELS = ("uniform", "epanechnikov")
 EPSILON = 1e-6
 """Added to a standard deviation before a division by it, in units of the return; the published recipe's value."""
-
-
-@dataclass(frozen=True, slots=True)
-class Matching:
-    """Which states match; the options `match_…` of an estimator.
-
-    Attributes:
-        threshold: least similarity, above 0 and at most 1. 1: only equal states match.
-        by: "text" of the observations, or "embedding": the batch's column.
-        kernel: "uniform" or "epanechnikov", see `hgpo.estimators.neighbours`.
-        own_trajectory: whether a step is compared with similar (not equal) states of its own trajectory.
-
-    Example: `Matching(0.9).soft` is True.
-    """
-
-    threshold: float = 1.0
-    by: str = "text"
-    kernel: str = "uniform"
-    own_trajectory: bool = True
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for an option out of its range."""
-        if not 0.0 < check_number("match_threshold", self.threshold) <= 1.0:
-            raise ValueError(f"match_threshold must be above 0 and at most 1, got {self.threshold!r}")
-        check_choice("match_by", self.by, SOURCES)
-        check_choice("match_kernel", self.kernel, KERNELS)
-        if not isinstance(self.own_trajectory, (bool, np.bool_)):
-            raise ValueError(f"match_own_trajectory must be True or False, got {self.own_trajectory!r}")
-
-    @classmethod
-    def of(cls, options: Any) -> Matching:
-        """Of an estimator's options."""
-        own = getattr(options, "match_own_trajectory", True)
-        return cls(options.match_threshold, options.match_by, options.match_kernel, own)
-
-    @property
-    def soft(self) -> bool:
-        """Whether states that are not equal may match."""
-        return self.threshold < 1.0
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """The column that it reads, if any."""
-        return ("embedding",) if self.soft and self.by == "embedding" else ()
-
-    @property
-    def level_0(self) -> str:
-        """What the steps of a level-0 group have in common."""
-        return f"similar state (by {self.by}, at least {self.threshold:g})" if self.soft else "same state"
-
-    def levels(
-        self, batch: StepBatch, groups: StepGroups, context: str = "observation", early: str = "truncate"
-    ) -> tuple[Matches | None, ...]:
-        """Which groups of each level match; None for each level where only equal states do.
-
-        Raises:
-            ValueError: `by` is "text", and an observation is not text.
-        """
-        if not self.soft:
-            return (None,) * len(groups.starts)
-        from hgpo.estimators.neighbours import level_matches  # which imports this module
-
-        return level_matches(batch, groups, self, context, early)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +100,11 @@ def step_level(
     groups: StepGroups,
     compared: GroupedValues,
     norm: Normalisation,
-    batch_trajectory: IntArray | None = None,
+    batch_trajectory: IntArray,
     statistics: GroupStatistics | None = None,
     matches: Matches | None = None,
 ) -> Level:
-    """Level k of a batch, weight 1.
+    """Build level k, which compares each step with the steps that share its context of length k; weight 1.
 
         A_k = c * (R - mean(G_k)) / F,  F = std(G_k) + epsilon or 1,  c = 1 or n / (n - 1) for "leave_one_out"
 
@@ -183,14 +117,11 @@ def step_level(
         norm: the baseline, and F.
         batch_trajectory: the batch's trajectory column, see `Level`.
         statistics: statistics of the groups, if their deviations are not R - mean(G_k); None: computed from R.
-        matches: the groups whose steps count as members, too; needs `batch_trajectory`.
+        matches: which groups match; a step is compared with all steps of these.
     """
     runs, present_N = Runs.from_starts(groups.starts[k]), groups.present[k]
-    if matches is not None:
-        assert batch_trajectory is not None
-        statistics, _ = matches.statistics(compared, runs, batch_trajectory[groups.row_N], norm.ddof)
-        runs = Runs.single(len(runs.run_N))
-    statistics = statistics or group_statistics(compared, runs, norm.ddof)
+    if statistics is None:
+        statistics, runs = Comparison(runs, groups.row_N, batch_trajectory, matches).statistics(compared, norm.ddof)
     factor_G = leave_one_out(statistics.count_G) if norm.baseline == "leave_one_out" else None
     advantage_N = normalised(statistics, runs, norm, factor_G)
     used_N = (statistics.count_G > 1.0)[runs.run_N]
@@ -223,7 +154,7 @@ def episode_advantages(batch: StepBatch, gamma: float, norm: Normalisation, coun
 
 
 def episode_level(batch: StepBatch, groups: StepGroups, norm: Normalisation, count: str = "step") -> Level:
-    """The episode level, with weight 1.
+    """Build the episode level, which compares the scores of a task's trajectories; weight 1.
 
         A = (S - mean) / (std + norm.epsilon), S = sum of the trajectory's rewards - the step's own penalty
 
@@ -285,7 +216,7 @@ DROP_ZERO_EPSILON = 1e-6
 def length_weights(
     length_I: list[int], alpha: float, used_IN: list[BoolArray], missing: str
 ) -> list[FloatArray | float]:
-    """Weight of each item: I arrays float64[N], or I numbers if all steps have the same weights.
+    """Weights of the levels by their length: I arrays float64[N], or I numbers if they are equal for all steps.
 
         "zero":         w_i = L_i^alpha / sum_j L_j^alpha over all items: an unused item has advantage 0 and keeps its
                         weight, which shrinks the final advantage (the paper has fixed weights)

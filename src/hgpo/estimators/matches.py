@@ -1,14 +1,19 @@
-"""Soft groups: which groups of equal contexts are compared with which, and the statistics of what is compared.
+"""Comparing a step with the steps of similar contexts: which groups match, and means and stds over matching groups.
 
     w_k(i, j) = prod_{l = 0..k} kappa(similarity(s_{i-l}, s_{j-l}))     for steps i and j of one task
     mean_k(i) = sum_j w_k(i, j) R_j / sum_j w_k(i, j)
 
-kappa is 1 for equal states and 0 for states that do not match (`hgpo.estimators.neighbours`). Where only equal states
-match, these are the groups of `hgpo.grouping`. Steps with equal contexts have equal weights, so what is stored are
-pairs of groups, and the cost grows with the number of pairs, not with the square of the number of steps.
+w_k(i, j) is the weight of step j in the mean of step i at level k. kappa is 1 for equal states, 0 for states that do
+not match, and positive for similar states (`hgpo.estimators.neighbours`). If only equal states match, mean_k(i) is the
+mean of the step's group in `hgpo.grouping`.
 
-Shapes: N steps in group order, G groups of one level, E matching pairs of groups, C parts of groups (see
-`Matches.statistics`), P pairs of a part and a group, V visits. Source: kernel regression (Nadaraya 1964, Watson 1964).
+The steps of a group have equal contexts, so they have equal weights. The weights are therefore stored once for each
+pair of groups, and time and memory grow with the number of matching pairs, not with the square of the number of steps.
+
+Shapes: N steps in group order, G groups of one level, E matching pairs of groups. A *part* is a group, or the steps of
+one trajectory in a group; C parts. A *term* is a number of steps that a part is compared with; T terms. A *visit* is a
+trajectory among the steps that a group is compared with; V visits. Source: kernel regression (Nadaraya 1964, Watson
+1964).
 """
 
 from __future__ import annotations
@@ -33,20 +38,21 @@ from hgpo.grouping import (
 from hgpo.steps import StepBatch
 
 _AT_ONCE = 1_000_000
-"""Candidate pairs that are examined together, about 50 MB."""
+"""Number of candidate pairs that are examined together; they need about 50 MB."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matches:
-    """Pairs of groups of one level whose steps are compared, sorted by (source, target); each group matches itself.
+    """The pairs of groups of one level that match, sorted by (source, target). Every group matches itself.
 
     Attributes:
         source_E: int64[E], a group.
-        target_E: int64[E], a group that its steps are compared with.
-        similarity_E: float64[E], the least similarity of the states of the two contexts; 1 of a group with itself.
-        weight_E: float64[E], how much a step of the target counts; 1 of a group with itself.
-        count: G.
-        own_trajectory: whether a step is compared with steps of its own trajectory in other groups.
+        target_E: int64[E], a group that the steps of the source are compared with.
+        similarity_E: float64[E], similarity of the two contexts: that of their least similar pair of states. It is 1
+            for a group and itself.
+        weight_E: float64[E], weight of a step of the target, the product of kappa. It is 1 for a group and itself.
+        count: number of groups G.
+        own_trajectory: whether a step is also compared with steps of its own trajectory in other groups.
 
     Example: two groups that match with similarity 0.9: source_E [0, 0, 1, 1], target_E [0, 1, 0, 1], similarity_E
     [1, 0.9, 0.9, 1].
@@ -63,91 +69,103 @@ class Matches:
     def of_pairs(
         cls, source: IntArray, target: IntArray, similarity: FloatArray, weight: FloatArray, count: int, own: bool
     ) -> Matches:
-        """Sort pairs, and keep each once."""
+        """Build matches from unsorted pairs; of equal pairs, one is kept."""
         kept = np.unique(source * count + target, return_index=True)[1]
         return cls(source[kept], target[kept], similarity[kept], weight[kept], count, own)
 
     def sums(self, value_G: FloatArray) -> FloatArray:
-        """Weighted sum of the values of the groups that each group matches, float64[G]."""
+        """For each group, the weighted sum of the values of all groups that it matches, float64[G]."""
         weights = self.weight_E * value_G[self.target_E]
         return np.bincount(self.source_E, weights=weights, minlength=self.count).astype(np.float64, copy=False)
 
     def statistics(
         self, compared: GroupedValues, groups: Runs, trajectory_N: IntArray, ddof: int
     ) -> tuple[GroupStatistics, IntArray]:
-        """Weighted mean and std of what each step is compared with.
+        """Weighted mean and std of the values that each step is compared with.
 
             n = sum w    mean = sum w R / n    std = sqrt(sum w (R - mean)^2 / (n - ddof sum w^2 / n))
 
-        They are computed for parts of groups: whole groups, or with own_trajectory=False the steps of one trajectory in
-        a group, which are compared with the same others.
+        They are the same for all steps of a part. Parts are groups if `own_trajectory` is true. Otherwise a part is the
+        steps of one trajectory in a group, because a step is not compared with its own trajectory in other groups.
 
         Args:
-            compared: R.
-            groups: of this level.
-            trajectory_N: int64[N], in group order.
-            ddof: 0 population, 1 unbiased (reliability weights).
+            compared: the values R.
+            groups: the groups of this level.
+            trajectory_N: int64[N], the trajectory of each step.
+            ddof: 0 for the population std, 1 for the unbiased std (of reliability weights).
 
         Returns:
-            Statistics with one entry per step in group order, count_G = n; and int64[N], the number of steps compared.
+            The statistics with one entry for each step, where count_G is n; and the number of steps that each step is
+            compared with, int64[N].
         """
-        order_N, parts = (None, groups) if self.own_trajectory else _parts(groups, trajectory_N)
-        sorted_ = compared if order_N is None else GroupedValues(compared.value_N[order_N], compared.summed_N[order_N])
+        order_N, parts = (
+            (np.arange(len(trajectory_N)), groups) if self.own_trajectory else visits_of(groups.run_N, trajectory_N)
+        )
+        sorted_ = GroupedValues(compared.value_N[order_N], compared.summed_N[order_N])
         whole, own = group_statistics(compared, groups, ddof=0), group_statistics(sorted_, parts, ddof=0)
-        part_P, pair_P, own_P = self._pairs(groups, order_N, parts, trajectory_N)
-        left_out = np.flatnonzero(own_P >= 0)  # these pairs occur again with a negative weight
-        target_P, own_P, sign_P = self.target_E[pair_P], own_P[left_out], np.ones(len(pair_P))
-        part_P = np.append(part_P, part_P[left_out])
-        sign_P = np.append(sign_P, -sign_P[left_out])
-        weight_P = self.weight_E[np.append(pair_P, pair_P[left_out])]
-        count_P = np.append(whole.count_G[target_P], own.count_G[own_P]) * sign_P
-        mean_P = np.append(whole.mean_G[target_P], own.mean_G[own_P])
-        std_P = np.append(whole.std_G[target_P], own.std_G[own_P])
 
-        def added(value_P: FloatArray) -> FloatArray:
-            return np.bincount(part_P, weights=value_P, minlength=len(parts.start_G)).astype(np.float64, copy=False)
+        # A term is a whole matching group, or what has to be subtracted from it: the part with the same trajectory.
+        part_T, pair_T, left_out_T = self._terms(groups.run_N[order_N], trajectory_N[order_N], parts)
+        subtracted = np.flatnonzero(left_out_T >= 0)
+        target_T, left_out = self.target_E[pair_T], left_out_T[subtracted]
+        part_T = np.append(part_T, part_T[subtracted])
+        weight_T = self.weight_E[np.append(pair_T, pair_T[subtracted])]
+        count_T = np.append(whole.count_G[target_T], -own.count_G[left_out])
+        mean_T = np.append(whole.mean_G[target_T], own.mean_G[left_out])
+        std_T = np.append(whole.std_G[target_T], own.std_G[left_out])
 
-        first_C, size_C = sorted_.value_N[parts.start_G], added(count_P)
-        total_C = np.where(size_C > 1.0, added(weight_P * count_P), 1.0)
-        mean_C = first_C + added(weight_P * count_P * (mean_P - first_C[part_P])) / total_C
-        square_C = np.maximum(added(weight_P * count_P * (std_P**2 + (mean_P - mean_C[part_P]) ** 2)), 0.0)
-        degrees_C = total_C - ddof * added(weight_P**2 * count_P) / total_C
+        def added(value_T: FloatArray) -> FloatArray:
+            return np.bincount(part_T, weights=value_T, minlength=len(parts.start_G)).astype(np.float64, copy=False)
+
+        first_C, size_C = sorted_.value_N[parts.start_G], added(count_T)
+        total_C = np.where(size_C > 1.0, added(weight_T * count_T), 1.0)
+        mean_C = first_C + added(weight_T * count_T * (mean_T - first_C[part_T])) / total_C
+        square_C = np.maximum(added(weight_T * count_T * (std_T**2 + (mean_T - mean_C[part_T]) ** 2)), 0.0)
+        degrees_C = total_C - ddof * added(weight_T**2 * count_T) / total_C
         degrees_C[degrees_C <= 0.0] = np.inf
         deviation_N = sorted_.value_N - mean_C[parts.run_N]
         clear_rounding(deviation_N, sorted_.summed_N, parts, np.empty_like(deviation_N))
-        of_parts = (total_C, mean_C, np.sqrt(square_C / degrees_C), size_C)
-        total_N, mean_N, std_N, size_N = (column_C[parts.run_N] for column_C in of_parts)
-        found = [total_N, mean_N, std_N, deviation_N, size_N]
-        if order_N is not None:
-            place_N = np.argsort(order_N)
-            found = [column_N[place_N] for column_N in found]
-        return GroupStatistics(*found[:4]), found[4].astype(np.int64)
 
-    def _pairs(
-        self, groups: Runs, order_N: IntArray | None, parts: Runs, trajectory_N: IntArray
-    ) -> tuple[IntArray, IntArray, IntArray]:
-        """Pairs of a part and a group that it is compared with: the part, the number of the pair of groups, and which
-        part of that group is left out because it has the same trajectory, or -1; int64[P] each."""
-        if order_N is None:
+        place_N = np.argsort(order_N)
+        part_N = parts.run_N[place_N]
+        std_C = np.sqrt(square_C / degrees_C)
+        statistics = GroupStatistics(total_C[part_N], mean_C[part_N], std_C[part_N], deviation_N[place_N])
+        return statistics, size_C[part_N].astype(np.int64)
+
+    def _terms(self, group_N: IntArray, trajectory_N: IntArray, parts: Runs) -> tuple[IntArray, IntArray, IntArray]:
+        """The groups that each part is compared with.
+
+        Args:
+            group_N: int64[N], the group of each step, in the order of the parts.
+            trajectory_N: int64[N], its trajectory, in the same order.
+            parts: the parts as runs of steps.
+
+        Returns:
+            int64[T] each: the part; the index of its group and the other group in `target_E`; and the part of the other
+            group that has the same trajectory and is left out, or -1.
+        """
+        if self.own_trajectory:  # the parts are the groups, so the terms are the pairs
             return self.source_E, np.arange(len(self.source_E)), np.full_like(self.source_E, -1)
-        first_row = order_N[parts.start_G]
-        group_C, trajectory_C = groups.run_N[first_row], trajectory_N[first_row]
+        group_C, trajectory_C = group_N[parts.start_G], trajectory_N[parts.start_G]
         first_G1 = np.searchsorted(self.source_E, np.arange(self.count + 1))
         begin_C, end_C = first_G1[group_C], first_G1[group_C + 1]
-        pair_P, part_P = ranges(begin_C, end_C), np.repeat(np.arange(len(group_C)), end_C - begin_C)
-        width = int(trajectory_C.max()) + 1
-        own_P = places(group_C * width + trajectory_C, self.target_E[pair_P] * width + trajectory_C[part_P])
-        own_P[self.target_E[pair_P] == self.source_E[pair_P]] = -1
-        return part_P, pair_P, own_P
+        pair_T, part_T = ranges(begin_C, end_C), np.repeat(np.arange(len(group_C)), end_C - begin_C)
+        width, target_T = int(trajectory_C.max()) + 1, self.target_E[pair_T]
+        left_out_T = places(group_C * width + trajectory_C, target_T * width + trajectory_C[part_T])
+        left_out_T[target_T == self.source_E[pair_T]] = -1
+        return part_T, pair_T, left_out_T
 
     def visits(
         self, groups: Runs, trajectory_N: IntArray, value_N: FloatArray
     ) -> tuple[IntArray, IntArray, FloatArray]:
-        """The different trajectories in what each group is compared with: group, trajectory and mean value, [V] each.
+        """The different trajectories among the steps that each group is compared with, sorted by (group, trajectory).
 
-        Sorted by (group, trajectory); the own trajectory is never left out here, and weights do not count.
+        Here, the group's own trajectories always count, and weights are ignored.
+
+        Returns:
+            [V] each: the group, the trajectory, and the mean of the trajectory's values among these steps.
         """
-        order_N, parts = _parts(groups, trajectory_N)
+        order_N, parts = visits_of(groups.run_N, trajectory_N)
         first_row = order_N[parts.start_G]
         first_G1 = np.searchsorted(groups.run_N[first_row], np.arange(self.count + 1))
         begin_E, end_E = first_G1[self.target_E], first_G1[self.target_E + 1]
@@ -160,12 +178,16 @@ class Matches:
         return key_V // width, key_V % width, mean_V
 
     def candidates(self, of_G: IntArray) -> int:
-        """Number of pairs of finer groups whose `of_G`, groups of this level, match."""
+        """Number of pairs that `pairs_of` yields."""
         size = np.bincount(of_G, minlength=self.count)
         return int(np.sum(size[self.source_E] * size[self.target_E]))
 
     def pairs_of(self, of_G: IntArray) -> Iterator[tuple[IntArray, IntArray, IntArray]]:
-        """Those pairs, as (pair of this level, first, second finer group), some at a time."""
+        """Every pair of finer groups whose coarser groups, `of_G` of this level, match; about `_AT_ONCE` at a time.
+
+        Yields:
+            Index of the coarser pair, first finer group, second finer group.
+        """
         order = np.argsort(of_G, kind="stable")
         size = np.bincount(of_G, minlength=self.count)
         first = np.cumsum(size) - size
@@ -178,42 +200,71 @@ class Matches:
             yield at, order[first[source] + rank // size[target]], order[first[target] + rank % size[target]]
 
 
-def joined(first: Matches, first_G: IntArray, second: Matches, second_G: IntArray, equal_G: IntArray) -> Matches:
-    """Matches of G groups: `first_G` match in `first`, `second_G` in `second`, and `equal_G` are equal.
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparison:
+    """The steps that each step of a level is compared with: its group, or all groups that match its group.
 
-    Weights are multiplied, and the lesser similarity counts. The pairs of the relation with fewer candidates are
-    tried.
+    Attributes:
+        groups: the groups of the level.
+        row_N: int64[N], the batch row of each step in group order.
+        batch_trajectory: int64[N], the batch's trajectory column, in row order.
+        matches: which groups match; None: a step is compared with its group alone.
     """
-    if second.candidates(second_G) < first.candidates(first_G):
-        first, first_G, second, second_G = second, second_G, first, first_G
-    key_E = second.source_E * second.count + second.target_E
-    found: list[tuple[IntArray, IntArray, FloatArray, FloatArray]] = []
-    for at, source, target in first.pairs_of(first_G):
-        other = places(key_E, second_G[source] * second.count + second_G[target])
-        kept = (other >= 0) & (equal_G[source] == equal_G[target])
-        at, other = at[kept], other[kept]
-        similarity = np.minimum(first.similarity_E[at], second.similarity_E[other])
-        found.append((source[kept], target[kept], similarity, first.weight_E[at] * second.weight_E[other]))
-    source, target, similarity, weight = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return Matches.of_pairs(source, target, similarity, weight, len(first_G), first.own_trajectory)
+
+    groups: Runs
+    row_N: IntArray
+    batch_trajectory: IntArray
+    matches: Matches | None = None
+
+    @property
+    def trajectory_N(self) -> IntArray:
+        """The trajectory of each step, int64[N]."""
+        return self.batch_trajectory[self.row_N]
+
+    def statistics(self, values: GroupedValues, ddof: int) -> tuple[GroupStatistics, Runs]:
+        """Statistics of the values, and the runs of steps that share an entry of them: groups, or single steps."""
+        if self.matches is None:
+            return group_statistics(values, self.groups, ddof), self.groups
+        statistics, _ = self.matches.statistics(values, self.groups, self.trajectory_N, ddof)
+        return statistics, Runs.single(len(self.row_N))
+
+    def size_N(self) -> IntArray:
+        """Number of steps that each step is compared with, int64[N]; the step itself counts."""
+        if self.matches is None:
+            return self.groups.size_G[self.groups.run_N]
+        values = GroupedValues(np.zeros(len(self.row_N)))
+        return self.matches.statistics(values, self.groups, self.trajectory_N, ddof=0)[1]
+
+    def trajectories_G(self) -> IntArray:
+        """Number of different trajectories that the steps of each group are compared with, int64[G]."""
+        if self.matches is None:
+            return distinct_per_run(self.trajectory_N, self.groups)
+        return np.bincount(self.matches.visits(self.groups, self.trajectory_N, np.zeros(len(self.row_N)))[0])
+
+
+def distinct_per_run(key_N: IntArray, runs: Runs) -> IntArray:
+    """Number of different keys in each run, int64[G]; keys are integers from 0."""
+    pair_N = runs.run_N * (int(key_N.max()) + 1) + key_N
+    pair_N.sort(kind="stable")  # the fastest here: group order is nearly sorted by trajectory already
+    return np.bincount(runs.run_N, weights=changes(pair_N)).astype(np.int64)
 
 
 def history_matches(
     batch: StepBatch, groups: StepGroups, states: Matches, context: str, early: str
 ) -> tuple[Matches, ...]:
-    """Matches of all levels: groups of level k match where the states of the step and of the k before it do.
+    """Which groups match at every level. Two groups of level k match if the k + 1 states of their contexts match.
 
     Args:
         batch: the steps.
-        groups: their hierarchy by equality, see `group_steps` for `context` and `early`.
-        states: matches of level 0.
-        context: "observation", or "observation_action": the actions between the states must be equal, too.
-        early: "pad" with the first state, else a missing step matches only a missing step.
+        groups: the groups of equal contexts, from `group_steps` with the same `context` and `early`.
+        states: which states match: the matches of level 0.
+        context: "observation"; with "observation_action", the actions between the states must be equal.
+        early: "pad" repeats the first state of an episode; otherwise a missing state matches only a missing state.
     """
     runs = [Runs.from_starts(starts_N) for starts_N in groups.starts]
     place, state = np.empty_like(batch.order), np.empty_like(batch.order)
     place[batch.order], state[groups.row_N] = np.arange(len(batch)), runs[0].run_N
-    none, one = np.array([states.count]), np.ones(1)  # one more state, which matches itself: there was no step
+    none, one = np.array([states.count]), np.ones(1)  # one more state, for a missing step; it matches itself
     earlier = replace(
         states,
         source_E=np.append(states.source_E, none),
@@ -230,16 +281,48 @@ def history_matches(
         state_G = state[back_G] if early == "pad" else np.where(missing_G, none, state[back_G])
         action_G = np.zeros_like(state_G)
         if context == "observation_action":
-            assert batch.action is not None, "group_steps has asked for it"
+            assert batch.action is not None, "`group_steps` raises an error without actions"
             action_G = np.where(missing_G, -1, batch.action[back_G])
-        levels.append(joined(levels[-1], coarse.run_N[fine.start_G], earlier, state_G, action_G))
+        levels.append(_intersection(levels[-1], coarse.run_N[fine.start_G], earlier, state_G, action_G))
     return tuple(levels)
+
+
+def _intersection(
+    parents: Matches, parent_G: IntArray, earlier: Matches, state_G: IntArray, action_G: IntArray
+) -> Matches:
+    """Matches of the G groups of a level: two match if their parents match, their earlier states match, and their
+    actions are equal. The weight is the product of both weights, the similarity the smaller one.
+
+    Tests the pairs that one of the two conditions allows: the one that allows fewer.
+    """
+    first, first_G, second, second_G = parents, parent_G, earlier, state_G
+    if second.candidates(second_G) < first.candidates(first_G):
+        first, first_G, second, second_G = second, second_G, first, first_G
+    key_E = second.source_E * second.count + second.target_E
+    found: list[tuple[IntArray, IntArray, FloatArray, FloatArray]] = []
+    for at, source, target in first.pairs_of(first_G):
+        other = places(key_E, second_G[source] * second.count + second_G[target])
+        kept = (other >= 0) & (action_G[source] == action_G[target])
+        at, other = at[kept], other[kept]
+        similarity = np.minimum(first.similarity_E[at], second.similarity_E[other])
+        found.append((source[kept], target[kept], similarity, first.weight_E[at] * second.weight_E[other]))
+    source, target, similarity, weight = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return Matches.of_pairs(source, target, similarity, weight, len(first_G), first.own_trajectory)
 
 
 def other_trajectories(
     group_V: IntArray, trajectory_V: IntArray, compared: tuple[IntArray, IntArray, FloatArray]
 ) -> tuple[FloatArray, FloatArray]:
-    """Of the other trajectories that each visit is compared with: number, and mean of their values or 0."""
+    """How many other trajectories each trajectory of a group is compared with, and the mean of their values or 0.
+
+    Args:
+        group_V: int64[V], a group.
+        trajectory_V: int64[V], a trajectory with steps in it.
+        compared: the result of `Matches.visits`.
+
+    Returns:
+        float64[V] each.
+    """
     group_W, trajectory_W, mean_W = compared
     width = int(trajectory_W.max()) + 1
     own_V = places(group_W * width + trajectory_W, group_V * width + trajectory_V)
@@ -249,13 +332,13 @@ def other_trajectories(
     return count_V, sum_V / np.maximum(count_V, 1.0)
 
 
-def _parts(groups: Runs, trajectory_N: IntArray) -> tuple[IntArray, Runs]:
-    """The steps of each trajectory in each group: an order in which they are neighbours, and the runs in it."""
-    order_N = np.lexsort((trajectory_N, groups.run_N))
-    return order_N, Runs.from_starts(changes(groups.run_N[order_N]) | changes(trajectory_N[order_N]))
+def visits_of(group_N: IntArray, trajectory_N: IntArray) -> tuple[IntArray, Runs]:
+    """Sort steps by (group, trajectory): their order, int64[N], and the steps of each pair as runs in that order."""
+    order_N = np.lexsort((trajectory_N, group_N))
+    return order_N, Runs.from_starts(changes(group_N[order_N]) | changes(trajectory_N[order_N]))
 
 
 def places(key_E: IntArray, wanted: IntArray) -> IntArray:
-    """Where each wanted key is among ascending different keys; -1: nowhere."""
+    """Index of each wanted key in `key_E`, which is ascending without duplicates; -1 for a key that it lacks."""
     place = np.minimum(np.searchsorted(key_E, wanted), len(key_E) - 1)
     return np.where(key_E[place] == wanted, place, -1)

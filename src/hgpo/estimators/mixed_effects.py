@@ -61,7 +61,7 @@ class MixedEffectsOptions:
 
 
 def mixed_effects(batch: StepBatch, gamma: float, options: MixedEffectsOptions) -> Advantages:
-    """A = R - m_0 - sum_k u_k, float64[N]; the module defines the terms.
+    """Returns minus a baseline of state and history, A = R - m_0 - sum_k u_k, float64[N]; see the module.
 
     A is 0 for a step whose state no other step of its task shares. If no two steps of a task share action and level-1
     context, the effects of contexts cannot be estimated, and the baseline is m_0.
@@ -146,7 +146,7 @@ class Partition:
 
 
 def action_cells(runs: Runs, action_N: IntArray) -> Partition:
-    """The parts (group, action) of one level; `action_N` is in group order."""
+    """Partition the steps by group and action; `action_N` is in group order."""
     pair_N = runs.run_N * (int(action_N.max()) + 1) + action_N
     return Partition.of(np.unique(pair_N, return_inverse=True)[1].reshape(-1))
 

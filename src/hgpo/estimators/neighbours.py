@@ -1,34 +1,40 @@
-"""Which states of a task are similar: character trigrams of their texts, or vectors that the caller gives.
+"""Which states of a task match: those that are similar by character trigrams of their texts or by given vectors.
 
-    similarity(x, y) = 1 - |x - y|^2 / 2                     of vectors; their cosine where they have length 1
-    kappa(u) = 1 ("uniform")    kappa(u) = 1 - (1 - u) / (1 - threshold) ("epanechnikov")      for u >= threshold
+    similarity(x, y) = 1 - |x - y|^2 / 2        x, y: vectors of two states; their cosine if both have length 1
+    kappa(u) = 1                                kernel "uniform", for u >= threshold
+    kappa(u) = 1 - (1 - u) / (1 - threshold)    kernel "epanechnikov", for u >= threshold
 
-Two states match if they are equal or have at least this threshold of similarity. Texts become vectors of length 1 of
-hashed trigram counts with signs (Weinberger et al., Feature Hashing, ICML 2009). The second kernel is that of
-Epanechnikov (1969) in the distance |x - y|.
+Two states match if they are equal or their similarity is at least the threshold; kappa is the weight of the match. The
+vector of a text has the counts of its character trigrams, hashed to 1,024 numbers with signs and scaled to length 1
+(Weinberger et al., Feature Hashing, ICML 2009). "epanechnikov" is the kernel of Epanechnikov (1969) as a function of
+the distance |x - y|.
 
-All pairs of a task with up to 1,024 different states are compared. More states are split into blocks of that size by
-medians of random projections (Dasgupta & Freund, Random projection trees, STOC 2008), four times, and pairs that share
-a block are compared, so that time and memory grow with N log N; some matching pairs are missed. A state matches at
-most its 64 most similar states.
+In a task with up to 1,024 different states, all pairs are compared. More states are split into blocks of that size by
+medians of random projections (Dasgupta & Freund, Random projection trees, STOC 2008). This is done four times, and the
+states of each block are compared with each other. Time and memory then grow with N log N, but some matching pairs are
+missed. Each state keeps its 64 most similar matches.
 
-Shapes: N steps in group order, U texts, S states of a block, D dimensions.
+Shapes: N steps in group order, U texts, S states of a block, D dimensions of a vector.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hgpo.columns import FloatArray, IntArray
-from hgpo.estimators.levels import Matching
+from hgpo.estimators.base import check_choice, check_number
 from hgpo.estimators.matches import Matches, history_matches
 from hgpo.estimators.similarity import texts_of
 from hgpo.grouping import Runs, StepGroups, changes, ranges
 from hgpo.steps import StepBatch
 
+SOURCES = ("text", "embedding")
+KERNELS = ("uniform", "epanechnikov")
 MOST_MATCHES = 64
 BLOCK = 1_024
 _TREES = 4
@@ -38,30 +44,80 @@ _ROUNDING = 1e-9
 _HASH = 0x9E3779B97F4A7C15  # odd: multiply-shift hashing
 
 Vectors = Callable[[IntArray], FloatArray]
-"""States -> their vectors, float64[S, D]."""
+"""Returns the vectors of some states, float64[S, D]."""
 
 
-def level_matches(
-    batch: StepBatch, groups: StepGroups, matching: Matching, context: str = "observation", early: str = "truncate"
-) -> tuple[Matches, ...]:
-    """Which groups of each level match, see `history_matches`.
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """Which states match; the options `match_…` of an estimator.
 
-    Raises:
-        ValueError: matching by text, and an observation that is not text.
+    Attributes:
+        threshold: the least similarity of two states that match, above 0 and at most 1. 1: only equal states match.
+        by: "text" compares the observations, "embedding" the batch's column of that name.
+        kernel: weight of a match, "uniform" or "epanechnikov"; see the module.
+        own_trajectory: whether a step is compared with similar (not equal) states of its own trajectory.
+
+    Example: `Matching(0.9).soft` is True.
     """
-    return history_matches(batch, groups, similar_states(batch, groups, matching), context, early)
+
+    threshold: float = 1.0
+    by: str = "text"
+    kernel: str = "uniform"
+    own_trajectory: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for an option out of its range."""
+        if not 0.0 < check_number("match_threshold", self.threshold) <= 1.0:
+            raise ValueError(f"match_threshold must be above 0 and at most 1, got {self.threshold!r}")
+        check_choice("match_by", self.by, SOURCES)
+        check_choice("match_kernel", self.kernel, KERNELS)
+        if not isinstance(self.own_trajectory, (bool, np.bool_)):
+            raise ValueError(f"match_own_trajectory must be True or False, got {self.own_trajectory!r}")
+
+    @classmethod
+    def of(cls, options: Any) -> Matching:
+        """Read the options `match_…` of an estimator's options."""
+        own = getattr(options, "match_own_trajectory", True)
+        return cls(options.match_threshold, options.match_by, options.match_kernel, own)
+
+    @property
+    def soft(self) -> bool:
+        """Whether states that are not equal may match."""
+        return self.threshold < 1.0
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The optional column of `StepBatch` that it needs, if any."""
+        return ("embedding",) if self.soft and self.by == "embedding" else ()
+
+    @property
+    def level_0(self) -> str:
+        """What the steps of a level-0 group have in common."""
+        return f"similar state (by {self.by}, at least {self.threshold:g})" if self.soft else "same state"
+
+    def levels(
+        self, batch: StepBatch, groups: StepGroups, context: str = "observation", early: str = "truncate"
+    ) -> tuple[Matches | None, ...]:
+        """Which groups match at each level, see `history_matches`; None for each level if only equal states match.
+
+        Raises:
+            ValueError: `by` is "text" and an observation is not text.
+        """
+        if not self.soft:
+            return (None,) * len(groups.starts)
+        return history_matches(batch, groups, similar_states(batch, groups, self), context, early)
 
 
 def similar_states(batch: StepBatch, groups: StepGroups, matching: Matching) -> Matches:
-    """Which states match; they are the groups of level 0.
+    """Which states match: the matches of level 0, whose groups are the states of each task.
 
-    The vector of a state is the mean of the embeddings of its steps, or that of its text.
+    The vector of a state is the mean embedding of its steps, or the vector of its text.
     """
     states = Runs.from_starts(groups.starts[0])
     count = len(states.start_G)
     vectors = _embeddings(batch, groups, states) if matching.by == "embedding" else _texts(batch, groups, states)
     own = np.arange(count)
-    found: list[tuple[IntArray, IntArray, FloatArray]] = [(own, own, np.full(count, np.inf))]
+    found: list[tuple[IntArray, IntArray, FloatArray]] = [(own, own, np.full(count, np.inf))]  # inf: never cut off
     for task in np.split(own, np.flatnonzero(groups.task_starts_N[states.start_G])[1:]):
         for block in _blocks(task, vectors):
             first, second, similarity = _similar(vectors(block), matching.threshold)
@@ -77,7 +133,7 @@ def similar_states(batch: StepBatch, groups: StepGroups, matching: Matching) -> 
 
 
 def _most_similar(source: IntArray, target: IntArray, similarity: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
-    """Each pair once, and of each state those with itself and with its `MOST_MATCHES` most similar states."""
+    """Keep each pair once, and for each state the pair with itself and those with its `MOST_MATCHES` most similar."""
     kept = np.unique(source * (int(source.max()) + 1) + target, return_index=True)[1]
     kept = kept[np.lexsort((-similarity[kept], source[kept]))]
     first = np.flatnonzero(changes(source[kept]))
@@ -87,7 +143,7 @@ def _most_similar(source: IntArray, target: IntArray, similarity: FloatArray) ->
 
 
 def _embeddings(batch: StepBatch, groups: StepGroups, states: Runs) -> Vectors:
-    assert batch.embedding is not None, "`needs` has asked for it"
+    assert batch.embedding is not None, "`Matching.needs` lists it, and `Estimator.run` checks it"
     embedding, size_G = batch.embedding, states.size_G
 
     def vectors(state: IntArray) -> FloatArray:
@@ -108,7 +164,10 @@ def _texts(batch: StepBatch, groups: StepGroups, states: Runs) -> Vectors:
 
 
 def text_vectors(texts: list[str]) -> NDArray[np.float32]:
-    """Hashed counts of the texts' character trigrams, scaled to length 1, float32[U, 1024]; ends of a text count."""
+    """Hashed counts of each text's character trigrams, scaled to length 1, float32[U, 1024].
+
+    Both ends of a text are marked before counting, so trigrams there differ from those of the same characters inside.
+    """
     vector_UD = np.zeros((len(texts), 1 << _DIMENSIONS_BITS), dtype=np.float32)
     for first in range(0, len(texts), _TEXTS_AT_ONCE):
         padded = [f"\x02\x02{text}\x03" for text in texts[first : first + _TEXTS_AT_ONCE]]
@@ -129,7 +188,7 @@ def text_vectors(texts: list[str]) -> NDArray[np.float32]:
 
 
 def _blocks(state: IntArray, vectors: Vectors) -> Iterator[IntArray]:
-    """The states of a task in blocks of at most `BLOCK`; several times, each time cut otherwise, if there are more."""
+    """Yield the states of a task in blocks of at most `BLOCK`. More states are split `_TREES` times, in other ways."""
     if len(state) <= BLOCK:
         if len(state) > 1:
             yield state
@@ -148,7 +207,11 @@ def _blocks(state: IntArray, vectors: Vectors) -> Iterator[IntArray]:
 
 
 def _similar(vector_SD: FloatArray, threshold: float) -> tuple[IntArray, IntArray, FloatArray]:
-    """Pairs of different states with at least this similarity, the most similar of each, and their similarity."""
+    """For each state, its up to `MOST_MATCHES` most similar other states that reach the threshold.
+
+    Returns:
+        One entry for each pair: index of the state, index of the other state, similarity.
+    """
     vector_SD = vector_SD - vector_SD.mean(axis=0)
     square_S = np.einsum("sd,sd->s", vector_SD, vector_SD)
     similarity_SS = vector_SD @ vector_SD.T

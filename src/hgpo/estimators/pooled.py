@@ -19,13 +19,13 @@ Components, 1992, chapter 5 (analysis-of-variance estimators for unbalanced nest
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hgpo.columns import BoolArray, FloatArray, IntArray
 from hgpo.estimators.base import Level
-from hgpo.estimators.levels import Normalisation, inverse_std, leave_one_out
+from hgpo.estimators.levels import Normalisation, inverse_std, step_level
 from hgpo.grouping import GroupedValues, GroupStatistics, Runs, StepGroups, group_statistics
 from hgpo.steps import StepBatch
 
@@ -201,30 +201,12 @@ def pooled_levels(
         Spread(level.count_G[level_runs.run_N], level.deviation_N)
         for level, level_runs in zip(statistics, runs, strict=True)
     ]
+    weights = _weights(spreads, Blocks.of(batch, groups), groups.present, left_out)
 
-    levels = []
-    for k, weight_N in enumerate(_weights(spreads, Blocks.of(batch, groups), groups.present, left_out)):
-        advantage_N = spreads[k].deviation_N * scale_N
-        if left_out:
-            advantage_N *= leave_one_out(spreads[k].count_N)
-        used_N = spreads[k].count_N > 1.0
-        if (present_N := groups.present[k]) is not None:
-            advantage_N *= present_N
-            used_N &= present_N
-        levels.append(
-            Level(
-                k=k,
-                row_N=groups.row_N,
-                starts_N=groups.starts[k],
-                compared=compared,
-                ddof=norm.ddof,
-                advantage_N=advantage_N,
-                weight_N=weight_N,
-                used_N=used_N,
-                present_N=present_N,
-                batch_trajectory=batch.trajectory,
-            )
-        )
+    levels, undivided = [], replace(norm, mode="mean_norm")
+    for k, weight_N in enumerate(weights):
+        scaled = replace(statistics[k], deviation_N=statistics[k].deviation_N * scale_N)
+        levels.append(step_level(k, groups, compared, undivided, batch.trajectory, scaled).weighted(weight_N))
     return tuple(levels)
 
 

@@ -34,9 +34,7 @@ class ReinforceOptions:
 def reinforce(batch: StepBatch, gamma: float, options: ReinforceOptions) -> Advantages:
     """A = R - mean(R) or (R - mean(R)) / (std(R) + 1e-6), over the batch, float64[N]; R: return - penalty."""
     return_N = discounted_returns(batch, gamma)
-    starts_N = np.zeros(len(batch), dtype=np.bool_)
-    starts_N[0] = True
-    whole = Runs.from_starts(starts_N)
+    whole = Runs(start_G=np.zeros(1, dtype=np.int64), run_N=np.zeros(len(batch), dtype=np.int64))
     norm = Normalisation(options.mode, ddof=0)
     compared = GroupedValues(return_N, discounted_magnitudes(batch, gamma, np.arange(len(batch))))
     return Advantages(normalised(group_statistics(compared, whole, norm.ddof), whole, norm), return_N)

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import replace
+from heapq import heappop, heappush
 
 import numpy as np
 
 from hgpo import columns
 from hgpo.columns import IntArray
-from hgpo.estimators.base import check_number
-from hgpo.estimators.matching_blocks import least_matches, matches_reach
 from hgpo.steps import StepBatch
 
 logger = logging.getLogger(__name__)
 
 _QUIET_SECONDS = 10.0
-_CHUNK = 512
-"""Number of characters between checks of the bound on the common subsequence."""
+_Segment = tuple[int, int, int, int]
+"""Begin and end in the first text, begin and end in the second."""
 
 
 def similar_observations(batch: StepBatch, threshold: float) -> IntArray:
@@ -54,19 +52,6 @@ def similar_observations(batch: StepBatch, threshold: float) -> IntArray:
         standing_P[pairs] = text_P[pairs[chosen]]
     standing_N: IntArray = standing_P[pair_N]
     return standing_N
-
-
-def check_threshold(threshold: object) -> None:
-    """Raise ValueError unless an option `similarity_threshold` is None or above 0 and at most 1."""
-    if threshold is not None and not 0.0 < check_number("similarity_threshold", threshold) <= 1.0:
-        raise ValueError(f"similarity_threshold must be above 0 and at most 1, got {threshold!r}")
-
-
-def seen_as_similar(batch: StepBatch, threshold: float | None) -> StepBatch:
-    """The batch with its observations replaced by `similar_observations`; the batch itself for None."""
-    if threshold is None:
-        return batch
-    return replace(batch, observation=similar_observations(batch, float(threshold)))
 
 
 def texts_of(batch: StepBatch, option: str) -> list[str]:
@@ -153,18 +138,57 @@ class _Representative:
     def _subsequence_reaches(self, text: str, needed: int) -> bool:
         """Whether the longest common subsequence has at least `needed` characters.
 
-        One row of the table per character in a handful of integer operations (Hyyrö 2004: a bit of the row is 0 where
-        the length grows). Ends as soon as the remaining characters cannot suffice.
+        Each character of `text` updates one row of the usual table, whose bits are 0 where the length grows, in a few
+        operations on integers (Hyyrö 2004).
         """
         size = len(self._text)
         full = (1 << size) - 1
         row = full
-        for end in range(_CHUNK, len(text) + _CHUNK, _CHUNK):
-            for character in text[end - _CHUNK : end]:
-                matching = row & self._positions.get(character, 0)
-                row = ((row + matching) | (row - matching)) & full
-            if (reached := size - row.bit_count()) >= needed:
-                return True
-            if reached + len(text) - end < needed:
-                return False
-        return needed == 0
+        for character in text:
+            matching = row & self._positions.get(character, 0)
+            row = ((row + matching) | (row - matching)) & full
+        return size - row.bit_count() >= needed
+
+
+def least_matches(threshold: float, characters: int) -> int:
+    """The fewest matching characters with `2.0 * matches / characters >= threshold`, as difflib's ratio rounds it."""
+    matches = max(int(threshold * characters / 2.0) - 1, 0)
+    while 2.0 * matches / characters < threshold:
+        matches += 1
+    return matches
+
+
+def matches_reach(text: str, other: str, needed: int) -> bool:
+    """Whether difflib's matching blocks of `text` and `other` have at least `needed` characters in total.
+
+    The blocks are those of `SequenceMatcher(None, text, other, autojunk=False)`: the longest common block, then the
+    same left and right of it. This function searches the largest segments first and ends as soon as the answer is
+    certain. `SequenceMatcher` itself takes minutes for texts of 20,000 characters.
+    """
+    matched, possible = 0, min(len(text), len(other))  # possible: matches in the pending segments, at most
+    pending: list[tuple[int, _Segment]] = [(-possible, (0, len(text), 0, len(other)))]
+    while pending and matched < needed <= matched + possible:
+        negative_most, (start, end, other_start, other_end) = heappop(pending)
+        possible += negative_most
+        at, other_at, length = _longest_block(text, other, (start, end, other_start, other_end))
+        if not length:
+            continue
+        matched += length
+        for part in ((start, at, other_start, other_at), (at + length, end, other_at + length, other_end)):
+            if most := min(part[1] - part[0], part[3] - part[2]):
+                possible += most
+                heappush(pending, (-most, part))
+    return matched >= needed
+
+
+def _longest_block(text: str, other: str, segment: _Segment) -> tuple[int, int, int]:
+    """Begin in each text and length of the longest common block; of several, the first in `text`, then in `other`."""
+    start, end, other_start, other_end = segment
+    at, other_at, length = start, other_start, 0
+    for begin in range(start, end):
+        while begin + length < end:  # is there a longer block that begins here?
+            found = other.find(text[begin : begin + length + 1], other_start, other_end)
+            if found < 0:
+                break
+            at, other_at, length = begin, found, length + 1
+    return at, other_at, length

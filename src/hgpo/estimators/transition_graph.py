@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hgpo.columns import BoolArray, IntArray
-from hgpo.estimators.base import to_rows
+from hgpo.estimators.base import check_choice, to_rows
 from hgpo.grouping import RELATIVE_TOLERANCE, ranges
 from hgpo.returns import total_magnitudes, total_rewards
 from hgpo.steps import StepBatch
@@ -69,8 +69,7 @@ def transition_graph(batch: StepBatch, ends: str = "observed") -> TransitionGrap
     Raises:
         ValueError: an unknown `ends`.
     """
-    if ends not in ENDS:
-        raise ValueError(f"ends must be one of {', '.join(ENDS)}; got {ends!r}")
+    check_choice("ends", ends, ENDS)
     last_M = batch.trajectory_start[1:] - 1
     won_M = won(batch)
     next_N = _next_observations(batch)

@@ -216,12 +216,12 @@ def _level(k: int, batch: StepBatch, groups: StepGroups, return_N: FloatArray, m
     assert batch.prompt is not None
     prompt_N, trajectory_N = batch.prompt[groups.row_N], batch.trajectory[groups.row_N]
     how = Normalisation(mode, ddof=0)
-    whole = step_level(k, groups, GroupedValues(return_N), how)
+    whole = step_level(k, groups, GroupedValues(return_N), how, batch.trajectory)
     runs = whole.runs()
     by_prompt_N = np.lexsort((prompt_N, runs.run_N))  # keeps the groups where they are and sorts inside each
     starts_N = changes(runs.run_N) | changes(prompt_N[by_prompt_N])
     parts = StepGroups(groups.row_N[by_prompt_N], groups.task_starts_N, (starts_N,), (None,))
-    split = step_level(0, parts, GroupedValues(return_N[by_prompt_N]), how)
+    split = step_level(0, parts, GroupedValues(return_N[by_prompt_N]), how, batch.trajectory)
 
     prompts_G, size_G = np.bincount(runs.run_N, weights=starts_N), runs.size_G
     differs_N = (prompts_G > 1)[runs.run_N]

@@ -83,7 +83,7 @@ def json_key(text: str, left_out: Collection[Field | str] = ()) -> str:
 
 
 def new_fields(batch: StepBatch) -> list[NewField]:
-    """The fields that meet rule 1, sorted; `kept` states which of them rule 2 or 3 keeps."""
+    """The fields whose values are new in nearly every rollout (rule 1), sorted; `kept`: why rule 2 or 3 keeps one."""
     values_of = [_values(label) if isinstance(label, str) else {} for label in batch.labels["observation"]]
     seen: defaultdict[Field, Seen] = defaultdict(dict)
     for row in batch.order.tolist():

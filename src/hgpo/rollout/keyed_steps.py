@@ -118,7 +118,7 @@ def _matched(batch: StepBatch) -> int:
 
 
 def describe_matches(updates: Sequence[KeyMatches]) -> list[str]:
-    """Lines: what a key matched in some updates, and the fields that are new in every rollout."""
+    """Describe in lines what a key matched in some updates, and the fields that are new in every rollout."""
     if not updates:
         return []
     steps, keyed, observed = (sum(getattr(one, name) for one in updates) for name in ("steps", "keyed", "observed"))

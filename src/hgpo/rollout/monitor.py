@@ -19,47 +19,28 @@ _ENOUGH_RESPONSES = 8  # fewer first responses may all fail by chance
 _PRINTED_CHARACTERS = 300
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """What a warning recommends.
-
-    Attributes:
-        max_response_tokens: length at which responses are cut.
-        teaching: the remedy if no response is an admissible action.
-    """
-
-    max_response_tokens: int
-    teaching: str
-
-    @property
-    def longer_responses(self) -> str:
-        """The remedy if responses are cut."""
-        return (
-            f"a larger policy.max_response_tokens (now {self.max_response_tokens}), or an agent.template that asks for "
-            "shorter responses"
-        )
-
-
 @dataclass(slots=True)
 class RolloutMonitor:
     """Watches the batches of a run or of an evaluation; it repeats no warning until a batch was free of problems.
 
     Attributes:
         reporter: prints the warnings.
-        advice: what warnings recommend.
+        max_response_tokens: length at which responses are cut.
+        teaching: what a warning recommends if no response is an admissible action.
         clock: returns the time in seconds.
         warned: whether the last batch had a problem.
     """
 
     reporter: Reporter
-    advice: Advice
+    max_response_tokens: int
+    teaching: str
     clock: Callable[[], float] = time.monotonic
     warned: bool = False
 
     def begin(
         self, episodes: int, show: Callable[[int, int, str], object], max_concurrency: int | None = None
     ) -> MonitoredBatch:
-        """A batch that is about to be played.
+        """Start to watch a batch of episodes.
 
         Args:
             episodes: number of episodes.
@@ -101,39 +82,31 @@ class MonitoredBatch:
     def _warn(self) -> bool:
         """Whether the steps so far have a problem, which is printed unless the last batch had one."""
         monitor = self._monitor
-        lines = batch_problems(self._steps, monitor.advice)
-        if lines and not monitor.warned:
+        problem, remedy = _problem(self._steps, monitor)
+        if problem and not monitor.warned:
             monitor.warned = True
-            for line in lines:
-                monitor.reporter.say(line)
-        return bool(lines)
+            response = visible(self._steps[0].response, _PRINTED_CHARACTERS) or "(empty)"
+            monitor.reporter.say(f"{problem}: nothing can be learned from them.")
+            monitor.reporter.say(f"  One of them: {response}")
+            monitor.reporter.say(f"  What helps: {remedy}")
+        return bool(problem)
 
 
-def batch_problems(steps: Sequence[StepRecord], advice: Advice) -> list[str]:
-    """The problem that all steps share, an example and a remedy; empty if there is none.
-
-    Example: `["None of 8 responses is a valid action (empty): …", "  One of them: Sure! …", "  What helps: …"]`.
-    """
-    problem, remedy = _problem(steps, advice)
-    if problem is None:
-        return []
-    response = visible(steps[0].response, _PRINTED_CHARACTERS) or "(empty)"
-    return [f"{problem}: nothing can be learned from them.", f"  One of them: {response}", f"  What helps: {remedy}"]
-
-
-def _problem(steps: Sequence[StepRecord], advice: Advice) -> tuple[str | None, str]:
+def _problem(steps: Sequence[StepRecord], monitor: RolloutMonitor) -> tuple[str, str]:
+    """The problem that all steps share, and its remedy; "" for both if there is none."""
     counts = StepCounts.of(steps)
+    longer_responses = (
+        f"a larger policy.max_response_tokens (now {monitor.max_response_tokens}), or an agent.template that asks for "
+        "shorter responses"
+    )
     if counts.valid == 0:
         fault = Counter(step.fault for step in steps if step.fault).most_common(1)
         cut = f", and {counts.cut} of them were cut off" if counts.cut else ""
         why = f" ({fault[0][0]}{cut})" if fault else ""
-        remedy = advice.longer_responses if counts.cut > counts.steps / 2 else advice.teaching
+        remedy = longer_responses if counts.cut > counts.steps / 2 else monitor.teaching
         return f"None of {counts.steps} responses is a valid action{why}", remedy
     if counts.cut == counts.steps:
-        return (
-            f"All {counts.steps} responses were cut off at {advice.max_response_tokens} tokens",
-            advice.longer_responses,
-        )
+        return f"All {counts.steps} responses were cut off at {monitor.max_response_tokens} tokens", longer_responses
     if counts.listed == counts.steps and counts.admissible == 0:
-        return f"None of {counts.steps} actions is one that the environment offered", advice.teaching
-    return None, ""
+        return f"None of {counts.steps} actions is one that the environment offered", monitor.teaching
+    return "", ""

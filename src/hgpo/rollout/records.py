@@ -64,14 +64,20 @@ class StepRecord:
         return float(np.minimum(self.log_probs.sum(dtype=np.float64), 0.0))  # NaN stays NaN, unlike with `min`
 
 
+def by_trajectory(steps: Sequence[StepRecord]) -> list[list[StepRecord]]:
+    """The steps of each trajectory in order of time; trajectories in order of first appearance."""
+    found: dict[str, list[StepRecord]] = {}
+    for record in steps:
+        found.setdefault(record.trajectory, []).append(record)
+    return [sorted(trajectory, key=lambda record: record.step) for trajectory in found.values()]
+
+
 @dataclass(frozen=True, slots=True)
 class EpisodeOutcome:
     """Result of a finished trajectory. `score` is the environment's grade in 0-1; without one, 1 if won, else 0."""
 
     group: str
-    trajectory: str
     task_id: str
-    task_type: str
     won: bool
     score: float
     total_reward: float
@@ -80,19 +86,11 @@ class EpisodeOutcome:
 
 def outcomes(steps: Sequence[StepRecord]) -> list[EpisodeOutcome]:
     """The results of the episodes in `steps`, in order of first appearance."""
-    total: dict[str, float] = {}
-    length: dict[str, int] = {}
-    last: dict[str, StepRecord] = {}
-    for record in steps:
-        key = record.trajectory
-        total[key] = total.get(key, 0.0) + record.reward
-        length[key] = length.get(key, 0) + 1
-        if key not in last or record.step > last[key].step:
-            last[key] = record
-    return [
-        EpisodeOutcome(end.group, key, end.task_id, end.task_type, end.won, end.score, total[key], length[key])
-        for key, end in last.items()
-    ]
+    played = []
+    for trajectory in by_trajectory(steps):
+        end, total = trajectory[-1], sum(record.reward for record in trajectory)
+        played.append(EpisodeOutcome(end.group, end.task_id, end.won, end.score, total, len(trajectory)))
+    return played
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +107,7 @@ class Values:
 
 
 def to_step_batch(steps: Sequence[StepRecord], values: Values | None = None, state: str = "observation") -> StepBatch:
-    """The columns that estimators need, rows in the order of `steps`.
+    """Convert step records to the input of estimators, rows in the same order.
 
     Args:
         steps: the steps of whole groups.
@@ -304,12 +302,8 @@ class EpisodeSummary:
 
 def summarise_trajectories(steps: Sequence[StepRecord], seed: int) -> list[EpisodeSummary]:
     """Each trajectory of `steps` as an episode of one trial, in order of first appearance."""
-    by_trajectory: dict[str, list[StepRecord]] = {}
-    for step in steps:
-        by_trajectory.setdefault(step.trajectory, []).append(step)
     summaries = []
-    for trajectory in by_trajectory.values():
-        trajectory.sort(key=lambda step: step.step)
+    for trajectory in by_trajectory(steps):
         end = trajectory[-1]
         usage = TotalUsage(
             prompt_tokens=sum(len(step.prompt_ids) for step in trajectory),

@@ -64,7 +64,7 @@ async def play(
 
 
 def run_async(work: Coroutine[Any, Any, Result]) -> Result:
-    """The coroutine's result, even if this thread already runs an event loop, as in a notebook."""
+    """Run a coroutine and return its result, even if this thread already runs an event loop, as in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -229,23 +229,15 @@ def demonstrate(
         raise ValueError(f"noise must be from 0 to 1, not {noise}")
     pairs: list[tuple[AgentContext, str]] = []
     for task in tasks:
-        pairs += _demonstrate_one(task, expert, rules, rng, noise)
-    return pairs
-
-
-def _demonstrate_one(
-    task: Task, expert: Expert, rules: RolloutRules, rng: np.random.Generator, noise: float
-) -> list[tuple[AgentContext, str]]:
-    environment = task.make()
-    ids = EpisodeIds(task.id, f"{task.id}#expert", task.id, task.kind)
-    episode = Episode(ids, rules, *environment.reset(seed=int(rng.integers(2**31))))
-    expert.reset(episode.observation, episode.info)
-    pairs: list[tuple[AgentContext, str]] = []
-    while not episode.ended:
-        context = episode.context()
-        command = expert.act(episode.observation, episode.info)
-        if context.admissible and rng.random() < noise:
-            command = context.admissible[int(rng.integers(len(context.admissible)))]
-        pairs.append((context, command))
-        episode.advance(command, environment.step(command))
+        environment = task.make()
+        ids = EpisodeIds(task.id, f"{task.id}#expert", task.id, task.kind)
+        episode = Episode(ids, rules, *environment.reset(seed=int(rng.integers(2**31))))
+        expert.reset(episode.observation, episode.info)
+        while not episode.ended:
+            context = episode.context()
+            command = expert.act(episode.observation, episode.info)
+            if context.admissible and rng.random() < noise:
+                command = context.admissible[int(rng.integers(len(context.admissible)))]
+            pairs.append((context, command))
+            episode.advance(command, environment.step(command))
     return pairs

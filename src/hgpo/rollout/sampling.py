@@ -15,7 +15,7 @@ from hgpo.rollout.records import StepRecord, outcomes
 
 
 def task_indices(seed: int, tasks: int, start: int, count: int) -> list[int]:
-    """Indices of draws `start` to `start + count` of the endless order that `seed` fixes.
+    """Indices of the tasks that training draws, from draw `start` on, in the random order that `seed` determines.
 
     A pure function of its arguments, so a resumed run needs to remember only how many draws were made. Within one
     pass over the split no task comes twice.

@@ -157,7 +157,7 @@ _part = cache(STATE_KEYS.get)  # every episode asks
 
 
 def make_key(state: str) -> StateKey:
-    """The key of one episode for a value of `rollout.state`.
+    """Create the state key of one episode by its name, a value of `rollout.state`.
 
     Raises:
         ValueError: Unknown name. The returned function raises it for a key that is not text.

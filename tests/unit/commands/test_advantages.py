@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -175,11 +174,9 @@ def test_an_estimator_without_levels_prints_its_spread(rollouts: Path, capsys: p
     assert capsys.readouterr().out.startswith("reinforce: 7 steps")
 
 
-def test_level_columns_need_the_trajectories(rollouts: Path) -> None:
+def test_level_columns(rollouts: Path) -> None:
     level = compute_advantages(step_batch_from_table(read_rollouts(rollouts))).levels[0]
     assert list(level_columns(level)) == [f"level_0_{column}" for column in COLUMNS]
-    with pytest.raises(ValueError, match="batch_trajectory"):
-        level_columns(replace(level, batch_trajectory=None))
 
 
 def test_a_rollout_dump_of_verl(tmp_path: Path) -> None:

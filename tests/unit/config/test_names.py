@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from hgpo import estimators
-from hgpo.config import ConfigError, load_config
+from hgpo.config import load_config
 from hgpo.estimators import register
 
 
@@ -27,16 +27,6 @@ def load(name, *overrides):
 def test_an_estimator_of_another_package_may_be_named(registered):
     registered()
     assert load("judged").advantage.estimator == "judged"
-
-
-def test_one_that_cannot_be_trained_with_is_refused_with_its_own_reason(registered):
-    registered(untrainable="asks a judge, and there is none", needs=lambda options: ("action", "value"))
-    with pytest.raises(ConfigError) as error:
-        load("judged")
-    assert str(error.value) == (
-        "advantage.estimator = 'judged' asks a judge, and there is none; `hgpo advantages --estimator judged` computes "
-        "it for stored steps with a column `action` and a column `value`"
-    )
 
 
 def test_gae_needs_a_critic_and_others_do_not():

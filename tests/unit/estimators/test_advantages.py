@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,8 @@ from hypothesis import strategies as st
 import reference
 from batches import Columns, columns, gammas, hgpo_options
 from hgpo.estimators import compute_advantages
-from hgpo.estimators.base import Unused, distinct_per_run
+from hgpo.estimators.base import Unused
+from hgpo.estimators.matches import distinct_per_run
 from hgpo.grouping import Runs
 from hgpo.steps import StepBatch
 
@@ -62,17 +62,6 @@ def test_other_estimators_know_the_trajectories_too(estimator: str) -> None:
     assert result.episode.trajectories.tolist() == [3] * 6 + [1]
     assert result.episode.unused.tolist() == [0] * 6 + [Unused.ONLY_TRAJECTORY]
     assert all(level.trajectories.max() == 3 for level in result.levels)
-
-
-def test_a_level_without_trajectories_says_how_to_get_them() -> None:
-    result = compute_advantages(HALLS, "gigpo")
-    level = replace(result.levels[0], batch_trajectory=None)
-    assert level.unused.tolist() == result.levels[0].unused.tolist()
-    with pytest.raises(ValueError, match=r"level 0 .* batch_trajectory=batch\.trajectory"):
-        _ = level.trajectories
-    assert result.episode is not None
-    with pytest.raises(ValueError, match="the episode level has no trajectory column"):
-        _ = replace(result.episode, batch_trajectory=None).unused
 
 
 @given(columns(), gammas, hgpo_options)

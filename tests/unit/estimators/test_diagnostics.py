@@ -60,8 +60,7 @@ def test_kitchens_by_hand() -> None:
     assert second.variance_explained == pytest.approx(1 - (1 / 8 + 1 / 2) / spread)
     assert second.variance_explained_adjusted == pytest.approx(1 - (1 / 8 + 1 / 2) / (3 * 5 / 24), abs=1e-12)
     assert (first.sign_agreement, second.sign_agreement) == (None, 1.0)
-    assert (first.prompts_differ_groups, first.prompts_differ_steps) == (1 / 2, 3 / 6)
-    assert (second.prompts_differ_groups, second.prompts_differ_steps) == (0.0, 0.0)
+    assert (first.prompts_differ_steps, second.prompts_differ_steps) == (3 / 6, 0.0)
     assert (summary.steps, summary.trajectories, summary.tasks) == (7, 3, 1)
     assert summary.episode is None
 
@@ -87,7 +86,7 @@ def test_the_episode_comes_before_level_0() -> None:
     assert summary.episode.k is None
     assert (summary.episode.groups, summary.episode.mean_trajectories) == (1, 3.0)
     assert summary.episode.variance_explained is None
-    assert summary.episode.prompts_differ_groups is None
+    assert summary.episode.prompts_differ_steps is None
     # Scores 1 0 1: a and c above, b below. Level 0 puts a's two steps above, b's below, c's last above.
     assert summary.levels[0].sign_agreement == 1.0
 
@@ -125,7 +124,6 @@ def test_a_level_that_no_step_reaches() -> None:
     level = summary_of(batch, history_length=1, early="drop").levels[1]
     assert (level.no_context_share, level.groups, level.mean_size, level.size_max) == (1.0, 0, 0.0, None)
     assert level.variance_explained is None
-    assert level.size_histogram == ()
 
 
 def test_another_batch_is_an_error() -> None:
@@ -138,7 +136,6 @@ def test_to_dict_is_json_and_flat_has_no_gaps() -> None:
     summary = summary_of(history_length=1)
     restored = json.loads(json.dumps(summary.to_dict(), allow_nan=False))
     assert restored["levels"][1]["k"] == 1
-    assert restored["levels"][0]["size_histogram"][1] == {"lowest": 2, "highest": 3, "groups": 2, "steps": 6}
     assert restored["levels"][0]["sign_agreement"] is None
     flat = summary.flat()
     assert "level_sign_agreement_0" not in flat
@@ -178,8 +175,6 @@ def check_level(
     distinct = [len({batch["trajectory"][at] for at in members[row] or ()}) for row in rows]
     assert summary.mean_trajectories == pytest.approx(sum(distinct) / count)
     assert summary.size_max == max(map(len, groups), default=None)
-    assert sum(entry.groups for entry in summary.size_histogram) == len(groups)
-    assert sum(entry.steps for entry in summary.size_histogram) == len(rows)
     weights = [weight for weight, used in zip(level.weight, level.used, strict=True) if used]
     assert summary.mean_weight == pytest.approx(math.fsum(weights) / count)
     assert summary.sign_agreement_final == agreement(level, advantages.values.tolist())
@@ -187,7 +182,6 @@ def check_level(
         return
     shared = [group for group in groups if len(group) > 1]
     differ = [len({batch["prompt"][at] for at in group}) > 1 for group in shared]
-    assert summary.prompts_differ_groups == share(differ)
     by_steps = [mark for group, mark in zip(shared, differ, strict=True) for _ in group]
     assert summary.prompts_differ_steps == pytest.approx(share(by_steps))
     check_variance(summary, batch, groups, [returns[row] for row in range(count)], rows)

@@ -103,7 +103,6 @@ def test_figures_of_what_was_compared() -> None:
     summary = summary_of(level_advantages(line([0.0, 0.9, 1.8], [3, 0, 0])))
     assert (summary.groups, summary.mean_size, summary.size_max, summary.usable_share) == (3, 7 / 3, 3, 1.0)
     assert summary.similar_share == pytest.approx(4 / 7)
-    assert [(one.lowest, one.groups, one.steps) for one in summary.size_histogram] == [(1, 0, 0), (2, 3, 3)]
     # T = 4 + 1 + 1; W = 1.5^2 + 1 + 0; E[W] = S^2 (1/2 + 2/3 + 1/2) with S^2 = 6 / 2
     assert summary.variance_explained == pytest.approx(1 - 3.25 / 6)
     assert summary.variance_explained_adjusted == pytest.approx(1 - 3.25 / 5)

@@ -117,10 +117,6 @@ def test_what_levels_are_called() -> None:
     assert called("hgpo", history_length=1, context="observation_action")[1].endswith("history, actions included")
 
 
-def test_all_can_be_trained_with() -> None:
-    assert [name for name in names() if not get(name).trainable] == []
-
-
 def test_an_estimator_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimators.ESTIMATORS, "_parts", dict(estimators.ESTIMATORS._parts))
     register("scaled", scaled, ScaledOptions)
@@ -130,12 +126,7 @@ def test_an_estimator_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="must be a dataclass"):
         register("other", scaled, dict)
     entry = get("scaled")
-    assert (entry.label, entry.trainable, entry.needs(ScaledOptions()), entry.levels(ScaledOptions())) == (
-        "scaled",
-        True,
-        (),
-        (),
-    )
+    assert (entry.label, entry.needs(ScaledOptions()), entry.levels(ScaledOptions())) == ("scaled", (), ())
 
 
 def test_another_packages_estimator_brings_its_own_facts(monkeypatch: pytest.MonkeyPatch) -> None:
