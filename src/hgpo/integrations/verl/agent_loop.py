@@ -21,13 +21,12 @@ from hgpo.envs.base import Task
 from hgpo.envs.env_checker import EnvContractError
 from hgpo.integrations.verl.config import AGENT_LOOP
 from hgpo.integrations.verl.env_pool import (
-    Assignment,
     EnginePolicy,
     EnvironmentPool,
     EpisodeLost,
-    WorkerSettings,
     play_remotely,
 )
+from hgpo.integrations.verl.env_worker import WorkerSettings
 from hgpo.integrations.verl.launch import recipe_of
 from hgpo.integrations.verl.rows import EpisodeRows, episode_rows, failure_row
 from hgpo.integrations.verl.verl_api import AgentLoopBase, LLMServerClient, register_agent_loop
@@ -141,30 +140,27 @@ class StepwiseAgentLoop(AgentLoopBase):  # type: ignore[misc]
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> EpisodeRows | None:
         """`row` is a `TaskRow` with verl's `uid` and `session_id`."""
+        trajectory = f"{row['group']}#{row['session_id']}"
         try:
-            return await self._play(sampling_params, row)
+            ids = EpisodeIds(row["group"], trajectory, row["task_id"], row["task_type"])
+            return await self._play(ids, sampling_params, row)
         except EpisodeLost as error:
-            logger.error("trajectory %s is left out of the update: %s", _assignment(row).ids.trajectory, error)
+            logger.error("trajectory %s is left out of the update: %s", trajectory, error)
             return None
         except Exception as error:
-            logger.exception("trajectory %s ends the run", _assignment(row).ids.trajectory)
+            logger.exception("trajectory %s ends the run", trajectory)
             expected = isinstance(error, EnvContractError | RolloutError)
             return failure_row(str(error) if expected else f"{type(error).__name__}: {error}")
 
-    async def _play(self, sampling_params: dict[str, Any], row: dict[str, Any]) -> EpisodeRows:
+    async def _play(self, ids: EpisodeIds, sampling_params: dict[str, Any], row: dict[str, Any]) -> EpisodeRows:
         if StepwiseAgentLoop.shared is None:
             StepwiseAgentLoop.shared = _Shared(self.config, self.tokenizer)
         shared = StepwiseAgentLoop.shared
         rules = replace(shared.rules, temperature=float(sampling_params["temperature"]))  # differs in validation
+        environment = await shared.pool.start(row["split"], int(row["task_index"]), seed=int(row["seed"]))
         with one_server(self.server_manager) as client:
             policy = EnginePolicy(client, shared.encoder, sampling_params, shared.max_response_tokens)
-            return episode_rows(await play_remotely(_assignment(row), shared.pool, policy, rules))
-
-
-def _assignment(row: dict[str, Any]) -> Assignment:
-    trajectory = f"{row['group']}#{row['session_id']}"
-    ids = EpisodeIds(row["group"], trajectory, row["task_id"], row["task_type"])
-    return Assignment(ids, row["split"], int(row["task_index"]), int(row["seed"]))
+            return episode_rows(await play_remotely(ids, environment, policy, rules))
 
 
 class _EpisodeClient(LLMServerClient):  # type: ignore[misc]
