@@ -30,7 +30,7 @@ from peft import LoraConfig, get_peft_model
 from tensordict import TensorDict
 from transformers import AutoModelForTokenClassification
 
-from hgpo.config import Config
+from hgpo.config import TrainingSettings
 from hgpo.estimators.gae import value_targets
 from hgpo.integrations.verl import verl_api
 from hgpo.integrations.verl.queue import SCORED, cut
@@ -55,18 +55,22 @@ class VerlCritic:
         scale: of the values; part of a checkpoint, beside verl's own `critic/`.
     """
 
-    def __init__(self, workers: Any, recipe: Config) -> None:
-        self._workers, self._recipe = workers, recipe
+    def __init__(
+        self, workers: Any, training: TrainingSettings, *, gamma: float, target_lambda: float, seed: int
+    ) -> None:
+        """`gamma` and `target_lambda` define the targets (`hgpo.estimators.gae.value_targets`); `seed` is the run's."""
+        self._workers, self._training, self._seed = workers, training, seed
+        self._gamma, self._target_lambda = gamma, target_lambda
         self.scale = ReturnScale()
         self._rows: CriticRows | None = None
 
     def estimate(self, steps: Sequence[StepRecord]) -> Values:
         """The value of every step, and of every state in which a time limit cut an episode."""
         ranks = self._ranks()
-        padding = cut(len(steps), self._recipe.training.mini_batch_size, ranks).padding
+        padding = cut(len(steps), self._training.mini_batch_size, ranks).padding
         rows = self._rows = put_rows(steps, max(padding, ranks - 1))
         keys = rows.estimated + rows.padding[: -len(rows.estimated) % ranks]
-        ray.get(self._workers.infer_batch(rows.batch(keys, ranks, SCORED, compute_loss=False, **self._facts())).futures)
+        ray.get(self._workers.infer_batch(rows.batch(keys, ranks, SCORED, compute_loss=False)).futures)
         value_B = self.scale.restored(read_values(rows.estimated))
         bootstrap_N = np.zeros(len(steps))
         bootstrap_N[rows.cut_steps] = value_B[len(steps) :]
@@ -81,12 +85,12 @@ class VerlCritic:
         """
         assert self._rows is not None, "`estimate` comes first"
         assert batch.value is not None, "they are from `estimate`"
-        recipe, ranks, rows = self._recipe, self._ranks(), self._rows
-        target_N = value_targets(batch, recipe.advantage.gamma, recipe.target_lambda)
+        ranks, rows = self._ranks(), self._rows
+        target_N = value_targets(batch, self._gamma, self._target_lambda)
         after = self.scale.updated(target_N)
         self._workers.rescale_head(*self.scale.change_to(after))
         self.scale = after
-        parts = cut(len(target_N), recipe.training.mini_batch_size, ranks)
+        parts = cut(len(target_N), self._training.mini_batch_size, ranks)
         keys = rows.steps + rows.padding[: parts.padding]
         put_targets(keys, after.normalised(target_N), after.normalised(batch.value))
         learnt = rows.batch(
@@ -95,10 +99,9 @@ class VerlCritic:
             LEARNT,
             global_batch_size=parts.size,
             mini_batch_size=parts.size,
-            epochs=recipe.training.epochs,
-            seed=recipe.run.seed + update,
+            epochs=self._training.epochs,
+            seed=self._seed + update,
             dataloader_kwargs={"shuffle": True},
-            **self._facts(),
         )
         output = verl_api.rename_dict(self._workers.train_mini_batch(learnt).get()["metrics"], "critic/")
         output["perf/mfu/critic"] = output.pop("critic/mfu")
@@ -112,10 +115,6 @@ class VerlCritic:
         if "train" not in known:
             known["train"] = self._workers._query_dispatch_info("train")
         return int(max(known["train"])) + 1
-
-    def _facts(self) -> dict[str, Any]:
-        """verl's engine asks for the temperature, which has no effect on values."""
-        return {"temperature": self._recipe.rollout.temperature}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +141,11 @@ class CriticRows:
         return self.steps + self.cut
 
     def batch(self, keys: Sequence[str], ranks: int, fields: Sequence[str], **facts: Any) -> Any:
-        """Some rows as a batch of verl's, in an order that gives every rank as many rows and about as much work."""
-        lengths = torch.tensor([self.length_B[key] for key in keys], dtype=torch.int64)
-        parts = verl_api.get_seqlen_balanced_partitions(
-            verl_api.calculate_workload(lengths), k_partitions=ranks, equal_size=True
-        )
-        ordered = [keys[row] for part in parts for row in part]
+        """Some rows as verl's batch. Every rank has the same number of rows and about the same number of tokens."""
+        by_length = sorted(keys, key=lambda key: self.length_B[key])
+        ordered = [key for rank in range(ranks) for key in by_length[rank::ranks]]
         tags: list[dict[str, Any]] = [{} for _ in ordered]
+        facts["temperature"] = 1.0  # verl's engine reads it; it has no effect on values
         return transfer_queue.KVBatchMeta(
             partition_id=PARTITION, keys=ordered, tags=tags, fields=list(fields), extra_info=facts
         )

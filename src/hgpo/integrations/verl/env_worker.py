@@ -4,10 +4,10 @@
     {"slot": 3, "step": "go to desk 1"}          one step of that environment
     {"slot": 3, "drop": true}                    delete it
 
-Answers are `{"observation": …, "reward": …, "terminated": …, "truncated": …, "info": {…}}` in the order of the requests,
-or `{"error": "…"}`; an error in one environment does not affect the others. The first line is `{"ready": true}`. It is
-a child process, started as `python -m hgpo.integrations.verl.env_worker SETTINGS_JSON`. It needs neither Ray nor torch,
-and unpickles nothing.
+Answers are `{"observation": …, "reward": …, "terminated": …, "truncated": …, "info": {…}}` or `{"error": "…"}`, in the
+order of the requests; an error in one environment does not affect the others. The first line is `{"ready": true}`. The
+process is started as `python -m hgpo.integrations.verl.env_worker SETTINGS_JSON`. It needs neither Ray nor torch, and
+unpickles nothing.
 """
 
 from __future__ import annotations

@@ -22,9 +22,8 @@ from tensordict import TensorDict
 
 from hgpo.config import TrainingSettings
 from hgpo.estimators import Advantages
-from hgpo.integrations.tokens import spread_over_tokens
 from hgpo.integrations.verl.rows import RECORD, column, unpack_records
-from hgpo.integrations.verl.verl_api import DataProto, calculate_debug_metrics, transfer_queue
+from hgpo.integrations.verl.verl_api import transfer_queue
 from hgpo.rollout.prompts import RolloutError
 from hgpo.rollout.records import StepRecord
 from hgpo.steps import StepBatch
@@ -111,15 +110,10 @@ def put_advantages(
     The batch may be in another order than the steps and lack some. Padding rows get 0. `columns`, nested like the
     responses, are written with it, since each request transfers the descriptions of all columns of all rows.
     """
-    row_of = {key: row for row, key in enumerate(batch.keys)}
-    row_N = np.array([row_of.get(key, -1) for key in steps.keys], dtype=np.int64)
-    in_batch_N = row_N >= 0
+    advantage_of = dict(zip(steps.keys, advantages.values.astype(np.float32), strict=True))
+    advantage_B = np.array([advantage_of.get(key, 0.0) for key in batch.keys], dtype=np.float32)
     lengths_B = [tag["response_len"] for tag in batch.tags]
-    advantage_B1 = spread_over_tokens(
-        advantages.values[in_batch_N], torch.ones(len(lengths_B), 1, dtype=torch.bool), row_N[in_batch_N]
-    )
-    advantage_tokens = advantage_B1[:, 0].repeat_interleave(torch.tensor(lengths_B))
-    fields = {"advantages": column(advantage_tokens.numpy(), lengths_B)}
+    fields = {"advantages": column(np.repeat(advantage_B, lengths_B), lengths_B)}
     for name, nested in (columns or {}).items():
         fields[name] = column(nested.values().numpy(), lengths_B)
     return transfer_queue.kv_batch_put(
@@ -127,11 +121,8 @@ def put_advantages(
     )
 
 
-def old_log_probs(batch: Any) -> tuple[TensorDict, dict[str, float]]:
-    """The columns `old_log_probs`, `rollout_log_probs` and `response_mask`, nested, and verl's metrics of the pass.
-
-    `actor/entropy` is the mean over response tokens.
-    """
+def old_log_probs(batch: Any) -> tuple[TensorDict, float]:
+    """The nested columns that `engine.corrected` reads, and the mean entropy over response tokens."""
     read = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(_READ))
     lengths_B = [tag["response_len"] for tag in batch.tags]
     mask = read["response_mask"]
@@ -141,10 +132,7 @@ def old_log_probs(batch: Any) -> tuple[TensorDict, dict[str, float]]:
         "rollout_log_probs": read["rollout_log_probs"],
         "response_mask": mask,
     }
-    found = TensorDict(columns, batch_size=len(lengths_B))
-    padded = DataProto(found.to_padded_tensor())
-    padded.batch["responses"] = padded.batch["response_mask"]  # of which verl reads the width
-    return found, {"actor/entropy": entropy.float().mean().item(), **calculate_debug_metrics(padded)}
+    return TensorDict(columns, batch_size=len(lengths_B)), entropy.float().mean().item()
 
 
 def reference_log_probs(batch: Any) -> torch.Tensor:

@@ -67,7 +67,6 @@ from hgpo.integrations.verl.queue import (
     steps_that_count,
     wait_for_a_group,
 )
-from hgpo.integrations.verl.tracked_metrics import tracked_metrics
 from hgpo.integrations.verl.verl_api import transfer_queue
 from hgpo.rollout.eval_tasks import eval_task_id
 from hgpo.rollout.prompts import RolloutError
@@ -169,8 +168,7 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
             return super()._compute_old_log_prob(batch, metrics)
         batch.extra_info.update(self._scoring(entropy=True))
         self.actor_rollout_wg.compute_log_prob(batch)
-        scored, figures = old_log_probs(batch)
-        metrics.update(figures)
+        scored, metrics["actor/entropy"] = old_log_probs(batch)
         self.update_state = replace(self.update_state, scored=scored)
         return batch
 
@@ -268,10 +266,9 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
         )
 
     def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *_: Any, **__: Any) -> None:
-        """The metrics that verl sends to trackers, besides those of `metrics.jsonl`."""
-        state, gpus = self.update_state, self._get_n_gpus_for_throughput()
+        """Add verl's durations to the metrics for trackers; `step` and the ranks have added all others."""
         metrics["training/global_step"] = self.global_steps
-        metrics.update(tracked_metrics(batch, state.steps, state.advantages, state.batch.value, self.timing_raw, gpus))
+        metrics.update({f"timing_s/{phase}": seconds for phase, seconds in self.timing_raw.items()})
 
     # ---- the critic --------------------------------------------------------------------------------------------
 
@@ -283,7 +280,10 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
     @cached_property
     def critic(self) -> VerlCritic | None:
         """The critic that the estimator needs, once verl has started its workers."""
-        return VerlCritic(self.critic_wg, self.recipe) if self.recipe.needs_critic else None
+        if not self.recipe.needs_critic:
+            return None
+        gamma, target_lambda, seed = self.recipe.advantage.gamma, self.recipe.target_lambda, self.recipe.run.seed
+        return VerlCritic(self.critic_wg, self.recipe.training, gamma=gamma, target_lambda=target_lambda, seed=seed)
 
     @property
     def _critic_alone(self) -> bool:

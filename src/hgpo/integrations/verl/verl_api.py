@@ -34,7 +34,7 @@ TESTED = "'verl==0.9.1' 'TransferQueue==0.1.11'"
 #   name(a, b, ...)        these parameters in this order; further ones have defaults
 #   'text'                 a part of the module's source
 PARTS = """
-verl: DataProto 'VERL_USE_EXTERNAL_MODULES'  # engine, queue, tracked_metrics; launch: modules of every process
+verl: DataProto 'VERL_USE_EXTERNAL_MODULES'  # engine; launch: modules of every process
 verl.trainer.main_ppo: run_ppo(config, task_runner_class) TaskRunnerV1  # launch
 verl.trainer.constants_ppo: get_ppo_ray_runtime_env(...)  # launch starts Ray
 verl.trainer.ppo.utils: need_reference_policy(config)  # launch checks settings
@@ -53,7 +53,7 @@ verl.trainer.ppo.v1:  # trainer and trainers override parts of verl's loop; unde
     PPOTrainer: _compute_metrics(batch, metrics, timing_raw, global_steps, epoch) trainer_mode
     PPOTrainer: config global_steps total_training_steps timing_raw role_worker_mapping  # trainer reads or sets it
     PPOTrainer: actor_rollout_wg ref_policy_wg ref_in_actor critic_wg  # trainer calls it
-    PPOTrainer: agent_loop_manager replay_buffer _get_n_gpus_for_throughput()  # trainer calls it
+    PPOTrainer: agent_loop_manager replay_buffer  # trainer calls it
     PPOTrainer: _add_prompts_to_generate(num_prompts)  # trainers calls it
     PPOTrainerSync PPOTrainerColocateAsync PPOTrainerSeparateAsync register_trainer(name)  # trainers
     AgentLoopWorkerTQ: _run_agent_loop(sampling_params, trajectory, agent_name, trace, **kwargs)  # agent_workers
@@ -64,10 +64,7 @@ verl.trainer.ppo.padding_utils: 'is_padding'  # queue knows padding by this tag
 verl.trainer.ppo.v1.replay_buffer:  # queue replaces the wait for groups
     ReplayBuffer: _wait_for_next_poll(partition_id, last_debug_time) poll_interval pending_keys running_keys
     ReplayBuffer: sample(global_steps, partition_id, batch_size)  # trainer plays evaluations
-verl.trainer.ppo.metric_utils: compute_data_metrics(batch, use_critic)  # tracked_metrics
-    compute_timing_metrics(batch, timing_raw) compute_throughout_metrics(batch, timing_raw, n_gpus)
 verl.utils.debug: marked_timer(name, timing_raw, ...)  # trainer
-verl.utils.debug.metrics: calculate_debug_metrics(data)  # queue
 verl.utils.metric: reduce_metrics(metrics)  # trainer and critic
 verl.utils.py_functional: rename_dict(data, prefix) convert_to_regular_types(obj)  # trainer and critic
 verl.utils.tensordict_utils: get_tensordict(tensor_dict, ...)  # trainer, engine, head: facts beside the columns
@@ -123,8 +120,6 @@ verl.trainer.ppo.rollout_corr_helper:  # engine corrects for the rollout engine'
     compute_rollout_correction_and_add_to_batch(batch, rollout_corr_config)
 verl.workers.utils.padding: response_to_nested(tensor, response_mask)  # engine
 verl.utils.device: get_device_id()  # engine
-verl.utils.seqlen_balancing: calculate_workload(seqlen_list)  # critic gives the ranks equal work
-    get_seqlen_balanced_partitions(seqlen_list, k_partitions, equal_size)
 verl.single_controller.base.decorator: register(dispatch_mode, ...) as register_method  # critic: on all ranks
     Dispatch 'ONE_TO_ALL'
 verl.single_controller.base.worker_group:  # critic counts ranks
