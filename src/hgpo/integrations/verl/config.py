@@ -12,7 +12,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hgpo.config import VLLM_ON_CPU, Config, ConfigError, Loss, RolloutSettings, TrainingSettings
+from hgpo.config import VLLM_ON_CPU, Config, ConfigError, Loss, TrainingSettings
 from hgpo.config.settings import (
     CriticSettings,
     PolicySettings,
@@ -34,7 +34,6 @@ _STRATEGY = "fsdp2"  # published checkpoints need it, and on a CPU verl has no o
 _NO_CLIP = 1e9  # verl cannot switch its clips off; this bound is never reached
 _NO_EPOCH_LIMIT = 10**9
 _EPISODES_PER_VALIDATION_BATCH = 256
-_LARGEST_GRAPH = 512  # vLLM's own bound; larger batches run without a graph
 _DEVICES = ("auto", "cuda", "cpu")
 _ACTOR, _MODEL, _ROLLOUT = (f"actor_rollout_ref.{part}" for part in ("actor", "model", "rollout"))
 _OF_CRITICS_MODEL = (
@@ -348,6 +347,9 @@ def suggested_settings(config: Config) -> Settings:
     """verl's settings of speed and memory; a recipe may override them. A critic takes over those of the policy."""
     policy, training, verl, critic = config.policy, config.training, config.verl, config.needs_critic
     cpu, tokens = on_cpu(policy), policy.max_prompt_tokens + policy.max_response_tokens
+    episodes = max(
+        config.rollout.tasks_per_update * config.rollout.group_size, validation_batch(config.evaluation.games)
+    )
     computing = ("float32" if cpu else "bfloat16") if policy.precision == "auto" else policy.precision
     found: Settings = {
         f"{_MODEL}.use_remove_padding": not cpu,
@@ -359,7 +361,8 @@ def suggested_settings(config: Config) -> Settings:
         f"{_ROLLOUT}.max_model_len": tokens,  # else vLLM reserves memory for the longest text that the model can read
         f"{_ROLLOUT}.max_num_batched_tokens": max(8192, tokens),
         "reward.num_workers": 0,  # rewards come from the environments
-        STORED_ROWS: stored_rows(config),
+        # Twice the most steps of an update or a validation batch. A critic and batches ahead have rows of their own.
+        STORED_ROWS: (2 + critic + batches_ahead(verl)) * episodes * config.environment.max_steps + 1000,
         # One a node, two from 4 GPUs a node: few, since each takes a CPU.
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": verl.nodes * (1 + (verl.gpus_per_node >= 4)),
     }
@@ -373,10 +376,6 @@ def suggested_settings(config: Config) -> Settings:
         found[f"{engine}.model_dtype"] = "bf16" if part == "ref" and computing == "bfloat16" else "fp32"
     if cpu:
         found[f"{_MODEL}.override_config.attn_implementation"] = "sdpa"
-    else:
-        gpus = verl.rollout_gpus if verl.mode == "separate_async" else verl.nodes * verl.gpus_per_node
-        episodes = concurrent_episodes(config.rollout, config.evaluation.games) / max(1, gpus // verl.tensor_parallel)
-        found[f"{_ROLLOUT}.cudagraph_capture_sizes"] = graph_sizes(ceil(episodes))
     if policy.lora.rank:
         # Saved checkpoints leave out the frozen weights, which are those of the start policy. The rollout engine loads
         # the base model once; updates then send only adapters.
@@ -396,24 +395,14 @@ def validation_batch(games: int | None) -> int:
     return min(_EPISODES_PER_VALIDATION_BATCH, games or _EPISODES_PER_VALIDATION_BATCH)
 
 
-def concurrent_episodes(rollout: RolloutSettings, games: int | None) -> int:
-    """The most episodes played at once: those of an update, or of a validation batch; `games` is `evaluation.games`."""
-    return max(rollout.tasks_per_update * rollout.group_size, validation_batch(games))
+def is_asynchronous(verl: VerlSettings) -> bool:
+    """Whether a step may be sampled by an older policy than the one that is updated."""
+    return verl.mode != "sync"
 
 
-def graph_sizes(episodes: int) -> list[int]:
-    """Batch sizes for which vLLM captures CUDA graphs, up to the concurrent episodes of one engine.
-
-    By default vLLM 0.24 captures 51 sizes up to 512, twice each.
-    """
-    return [1, 2, 4, 8, *range(16, min(episodes, _LARGEST_GRAPH) + 16, 16)]
-
-
-def stored_rows(config: Config, batches_ahead: int = 0) -> int:
-    """Rows of the queue: twice the most steps of an update, or of a validation batch.
-
-    A critic has rows of its own, and so have the batches whose rollouts begin before their update.
-    """
-    batches = 2 + config.needs_critic + batches_ahead
-    episodes = concurrent_episodes(config.rollout, config.evaluation.games)
-    return batches * episodes * config.environment.max_steps + 1000
+def batches_ahead(verl: VerlSettings) -> int:
+    """Batches whose rollouts have begun when an update takes one, that one left out."""
+    if not is_asynchronous(verl):
+        return 0
+    given: float = dict(leaves(verl.overrides)).get(f"trainer.v1.{verl.mode}.num_warmup_batches", 1)
+    return ceil(given)

@@ -20,11 +20,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from hgpo.assemble import prepare_start, record_environment, training_suite
+from hgpo.assemble import prepare_start, training_suite
 from hgpo.config import Config, ConfigError, check_names
 from hgpo.config.loading import as_tree
 from hgpo.config.settings import PolicySettings, VerlSettings
-from hgpo.envs.wrappers import LimitedSuite
 from hgpo.integrations.verl import verl_api
 from hgpo.integrations.verl.config import (
     check_for_verl,
@@ -32,12 +31,11 @@ from hgpo.integrations.verl.config import (
     mapped_settings,
     on_cpu,
     reject_owned,
-    stored_rows,
     suggested_settings,
     vllm_environment,
     vllm_on_cpu,
 )
-from hgpo.integrations.verl.mode import batches_ahead, check_mode, mode_settings, suggested_for_mode
+from hgpo.integrations.verl.mode import check_mode, mode_settings, suggested_for_mode
 from hgpo.integrations.verl.preflight import (
     RayNeeds,
     check_cluster,
@@ -96,21 +94,21 @@ def train(config: Config, reporter: Reporter) -> RunDirectory:
     where = training_processes(config.policy, config.verl)
     for line in plan_lines(config, summarise_model(config.policy).parameters, where):
         reporter.say(line)
-    suite = training_suite(config.environment, config.evaluation, config.warm_start)
+    training_suite(
+        config.environment, config.evaluation, config.warm_start
+    )  # rejects settings that the tasks do not fit
     create_run_directory(config)
     with exclusive(run.path):
-        return _run(run, config, suite, reporter)
+        return _run(run, config, reporter)
 
 
 def resume(path: Path, reporter: Reporter) -> RunDirectory:
-    """Continue the run in `path` from its newest checkpoint. A complete run is left unchanged."""
+    """Continue the run in `path` from its newest checkpoint."""
     run, config = open_run_directory(path.resolve())
-    if run.complete:
-        return run
     check_names(config)
     _check_machine(compose(config, run_directory=run.path), config.policy, config.verl, reporter)
     with exclusive(run.path):
-        return _run(run, config, training_suite(config.environment, config.evaluation, config.warm_start), reporter)
+        return _run(run, config, reporter)
 
 
 def _check_machine(verl_config: Any, policy: PolicySettings, verl: VerlSettings, reporter: Reporter) -> None:
@@ -125,16 +123,12 @@ def training_processes(policy: PolicySettings, verl: VerlSettings) -> str:
     return f"on verl with {ranks} {kind}" + (f" on {verl.nodes} nodes" if verl.nodes > 1 else "")
 
 
-def _run(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter) -> RunDirectory:
+def _run(run: RunDirectory, config: Config, reporter: Reporter) -> RunDirectory:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    use_threads(config.run.threads)  # of this process; the others read `OMP_NUM_THREADS`
     recover(run.checkpoints)
-    record_environment(run, config.environment.name, suite)
-    if on_cpu(config.policy):
-        prepare_start(run, config, suite, reporter)
-    elif config.warm_start.enabled and not run.start.exists():
+    if config.warm_start.enabled and not run.start.exists():
         prepare_start_apart(run, quiet=reporter.console.quiet)
     verl_config = compose(config, run_directory=run.path)
     began = time.monotonic()
@@ -275,23 +269,24 @@ def compose(config: Config, *, run_directory: Path | None = None) -> Any:
 
     run = RunDirectory(run_directory or config.run_directory.resolve())
     planned = config.warm_start.enabled and not run.start.exists()  # a new run is checked before its warm start
-    policies = RunPolicies(run, config.policy, config.warm_start.enabled, config.run.seed)
+    policies = RunPolicies(run, policy, config.warm_start.enabled, config.run.seed)
     model = str(run.start) if planned else policies.start_source()
-    suggested = suggested_settings(config)
-    suggested |= suggested_for_mode(verl, config.policy, stored_rows(config, batches_ahead(verl)))
+    suggested = suggested_settings(config) | suggested_for_mode(verl, policy)
     mapped = mapped_settings(config, model, run.path)
-    mapped |= mode_settings(verl, config.policy, config.rollout.tasks_per_update)
+    mapped |= mode_settings(verl, policy, config.rollout.tasks_per_update)
     overrides = dict(leaves(verl.overrides))
     for name in overrides:
         reject_owned(name, mapped, recomputes_log_probs=config.recomputes_log_probs)
     verl_config = verl_api.default_settings()
+    if unknown := verl_api.unknown_settings(verl_config, overrides):
+        raise ConfigError(f"verl.overrides: verl {installed} has no settings {', '.join(unknown)}")
     if unknown := verl_api.unknown_settings(verl_config, [*verl_api.READ_SETTINGS, *suggested, *mapped]):
         raise ConfigError(
             f"verl {installed} has no settings {', '.join(unknown)}; hgpo supports {verl_api.SUPPORTED}: pip install "
             f"{verl_api.TESTED}"
         )
     for name, value in {**suggested, **overrides, **{name: one.value for name, one in mapped.items()}}.items():
-        _set(verl_config, name, value)
+        OmegaConf.update(verl_config, name, value, force_add=True)
     settings = json.dumps(as_tree(config)).replace("$", "\\u0024")  # OmegaConf would replace ${…} in texts
     recipe = {"settings": settings, "run_directory": str(run.path)}
     OmegaConf.update(verl_config, RECIPE_KEY, recipe, force_add=True)
@@ -315,20 +310,6 @@ def recipe_of(verl_config: Any) -> tuple[Config, Path]:
     config = Config.model_validate_json(stored["settings"])
     check_names(config)
     return config, Path(stored["run_directory"])
-
-
-def _set(verl_config: Any, name: str, value: Any) -> None:
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    parts = name.split(".")
-    depth = next((index for index, part in enumerate(parts) if part in verl_api.OPEN_TABLES), 0)
-    try:
-        in_open_table = depth > 0 and OmegaConf.select(verl_config, ".".join(parts[:depth])) is not None
-        OmegaConf.update(verl_config, name, value, force_add=in_open_table or name in verl_api.LEFT_OUT)
-    except (OmegaConfBaseException, AttributeError, KeyError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"verl.overrides.{name}: verl does not take this setting ({reason})") from error
 
 
 def _validate(verl_config: Any) -> None:

@@ -11,27 +11,20 @@ trainer cuts mini-batches itself, as in the other modes, so there is one part.
 
 from __future__ import annotations
 
-from math import ceil
-
 from hgpo.config import VLLM_ON_CPU, ConfigError
 from hgpo.config.settings import PolicySettings, TrainingSettings, VerlSettings
-from hgpo.integrations.verl.config import CORRECTION, STORED_ROWS, Mapped, Settings, leaves, on_cpu
+from hgpo.integrations.verl.config import CORRECTION, Mapped, Settings, is_asynchronous, leaves, on_cpu
 
 CPU_WEIGHTS = "hgpo_store"
 _CPU_WEIGHTS_MODULE = "hgpo.integrations.verl.cpu_weights"
 _ROLLOUT = "actor_rollout_ref.rollout"
 _ENGINE = f"{_ROLLOUT}.checkpoint_engine"
-_SYNC, _SEPARATE = "sync", "separate_async"
+_SEPARATE = "separate_async"
 
 
 def trainer_name(mode: str) -> str:
     """The name under which this project's trainer of a mode is registered with verl."""
     return f"hgpo_{mode}"
-
-
-def is_asynchronous(verl: VerlSettings) -> bool:
-    """Whether a step may be sampled by an older policy than the one that is updated."""
-    return verl.mode != _SYNC
 
 
 def check_mode(policy: PolicySettings, training: TrainingSettings, verl: VerlSettings) -> None:
@@ -103,20 +96,11 @@ def mode_settings(verl: VerlSettings, policy: PolicySettings, tasks: int) -> dic
     return found
 
 
-def suggested_for_mode(verl: VerlSettings, policy: PolicySettings, rows: int) -> Settings:
-    """verl's settings that a recipe may override; `rows` are those that its queue stores."""
+def suggested_for_mode(verl: VerlSettings, policy: PolicySettings) -> Settings:
+    """verl's settings that a recipe may override."""
     found: Settings = {}
     if is_asynchronous(verl):
-        found[STORED_ROWS] = rows
         found["trainer.v1.sampler.max_off_policy_strategy"] = "wait"  # verl's own drops tasks
     if verl.mode == _SEPARATE and not on_cpu(policy):
         found[f"{_ENGINE}.backend"] = "nccl"
     return found
-
-
-def batches_ahead(verl: VerlSettings) -> int:
-    """Batches whose rollouts have begun when an update takes one, that one left out."""
-    if not is_asynchronous(verl):
-        return 0
-    given: float = dict(leaves(verl.overrides)).get(f"trainer.v1.{verl.mode}.num_warmup_batches", 1)
-    return ceil(given)

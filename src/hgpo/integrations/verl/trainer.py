@@ -22,7 +22,7 @@ import ray
 import torch
 from omegaconf import open_dict
 
-from hgpo.assemble import build_estimator, build_suite, evaluation_tasks
+from hgpo.assemble import build_estimator, build_suite, evaluation_tasks, record_environment
 from hgpo.evaluation.eval_history import evaluation_due, evaluation_figures, evaluation_name, rewind_evaluations
 from hgpo.evaluation.eval_log import EvalLog
 from hgpo.evaluation.manifests import recognise
@@ -44,12 +44,11 @@ from hgpo.integrations.verl.checkpoints import (
     repair_tracker,
     verl_folder,
 )
-from hgpo.integrations.verl.config import validation_batch
+from hgpo.integrations.verl.config import is_asynchronous, validation_batch
 from hgpo.integrations.verl.critic import CriticWorker, VerlCritic
 from hgpo.integrations.verl.engine import aggregation_facts, corrected
 from hgpo.integrations.verl.launch import recipe_of
 from hgpo.integrations.verl.metrics import peak_memory_gib, set_tracker_folders, update_metrics
-from hgpo.integrations.verl.mode import is_asynchronous
 from hgpo.integrations.verl.queue import (
     SCORED,
     TRAINED,
@@ -96,6 +95,7 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
         self.run = RunDirectory(path)
         self.reporter = Reporter()
         self.suite = build_suite(self.recipe.environment, self.recipe.evaluation)
+        record_environment(self.run, self.recipe.environment.name, self.suite)
         self.tasks = self.suite.tasks(self.recipe.environment.train_split)
         self.tasks_drawn = 0
         self.seconds_before = 0.0

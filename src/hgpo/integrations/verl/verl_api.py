@@ -265,7 +265,9 @@ def unknown_settings(verl_config: Any, names: Iterable[str]) -> list[str]:
         path = name.split(".")
         depth = next((index for index, part in enumerate(path) if part in OPEN_TABLES), len(path) - 1)
         table = OmegaConf.select(verl_config, ".".join(path[:depth]))
-        return name in LEFT_OUT or (table is not None and (path[depth] in OPEN_TABLES or path[depth] in set(table)))
+        return name in LEFT_OUT or (
+            OmegaConf.is_dict(table) and (path[depth] in OPEN_TABLES or path[depth] in set(table))
+        )
 
     return [name for name in names if not known(name)]
 

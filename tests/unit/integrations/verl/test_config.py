@@ -14,7 +14,6 @@ from hgpo.integrations.verl.config import (
     leaves,
     mapped_settings,
     reject_owned,
-    stored_rows,
     suggested_settings,
 )
 
@@ -175,9 +174,18 @@ def test_an_adapter_is_told_in_verls_words() -> None:
         check(config(policy={"model": "some/model", "lora": {"rank": 1, "alpha": 1.5}}))
 
 
-def test_the_queue_holds_an_evaluation() -> None:
-    settings = config()
-    assert stored_rows(settings) >= 256 * 50
+def stored_rows(**sections: Any) -> int:
+    return int(suggested(config(**sections))["transfer_queue.backend.SimpleStorage.total_storage_size"])
+
+
+def test_the_queue_holds_an_evaluation_and_the_batches_that_are_sampled_ahead() -> None:
+    more = {"overrides": {"trainer": {"v1": {"colocate_async": {"num_warmup_batches": 2.5}}}}}
+    rows = [
+        stored_rows(verl={"mode": "sync", **more}),
+        *(stored_rows(verl={"mode": "colocate_async", **one}) for one in ({}, more)),
+    ]
+    assert rows[0] >= 256 * 50
+    assert (rows[1] - rows[0], rows[2] - rows[1]) == (256 * 50, 2 * 256 * 50)
 
 
 @pytest.mark.parametrize(
@@ -229,30 +237,6 @@ def test_the_reference_is_held_in_what_it_is_computed_in() -> None:
 
 def test_vllm_makes_room_for_a_prompt_and_a_response_and_no_more() -> None:
     assert suggested(config())["actor_rollout_ref.rollout.max_model_len"] == 4096 + 512
-
-
-@pytest.mark.parametrize(
-    ("verl", "games", "largest"),
-    [
-        ({"gpus_per_node": 2}, 64, 64),  # 16 tasks x 8 rollouts
-        ({"gpus_per_node": 2}, None, 128),  # validation batches of 256
-        ({"gpus_per_node": 4, "nodes": 2, "tensor_parallel": 4}, 64, 64),
-        ({"gpus_per_node": 8, "tensor_parallel": 1}, 64, 16),
-    ],
-)
-def test_cuda_graphs_are_captured_up_to_the_episodes_of_an_engine(
-    verl: dict[str, Any], games: int | None, largest: int
-) -> None:
-    found = suggested(config(verl=verl, evaluation={"games": games}))[
-        "actor_rollout_ref.rollout.cudagraph_capture_sizes"
-    ]
-    assert found == [1, 2, 4, 8, *range(16, largest + 1, 16)]
-
-
-def test_no_more_cuda_graphs_than_vllm_captures_and_none_on_a_cpu() -> None:
-    name, many = "actor_rollout_ref.rollout.cudagraph_capture_sizes", {"tasks_per_update": 1000}
-    assert suggested(config(rollout=many))[name][-1] == 512
-    assert name not in suggested(config(policy={"model": "some/model", "device": "cpu"}))
 
 
 @pytest.mark.parametrize(("nodes", "gpus", "units"), [(1, 1, 1), (1, 2, 1), (1, 4, 2), (2, 8, 4)])
