@@ -1,13 +1,12 @@
-"""All that this project uses of verl and TransferQueue; the only module that imports them, and only when asked.
+"""The parts of verl and TransferQueue that this project uses. No other module imports verl or TransferQueue.
 
     from hgpo.integrations.verl.verl_api import PPOTrainer    # imports verl.trainer.ppo.v1
     original = replace("FSDPEngine._build_module", mine)      # in this process; returns verl's own
 
-A port to another release starts here: `differences` names all of `PARTS` that the installed release lacks or gives
-other parameters, with its use; it reads sources and imports nothing. `unknown_settings` names the settings, most of
-them mapped in `config` and `mode`, that verl does not have. Only runs compare names of metrics (`metrics`), keys of a
-batch's tags and facts (`rows`, `trainer`), files of a checkpoint (`checkpoints`), and the CPUs that verl asks Ray for
-(`preflight`).
+A port to another release starts here. `differences` lists the parts that the installed release lacks, or that have
+other parameters, each with its use; it reads sources and imports nothing. `unknown_settings` lists settings that verl
+does not have. Only a run shows changes of other names: of metrics (`metrics`), of a batch's tags and facts (`rows`,
+`trainer`), of a checkpoint's files (`checkpoints`), and of the CPUs that verl requests from Ray (`preflight`).
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ SUPPORTED = "verl>=0.9.1,<0.10"
 TESTED = "'verl==0.9.1' 'TransferQueue==0.1.11'"
 """The releases of constraints-verl.txt."""
 
-# Module, what is used of it, and its use: at the line, else at the module. The first name of an entry can be imported
+# "module: parts  # use"; the use of a line without one is that of its module. The first name of a part can be imported
 # from here.
-#   name, name as other    a name of the module, also one that it imports
-#   Class: one two         methods and attributes of the class or its bases, also those that a method sets on self
-#   name(a, b)             exactly these parameters, self left out: it is overridden, replaced or called
-#   name(a, b, ...)        these parameters in this order; further ones have defaults
-#   'text'                 a part of the module's source
+#   name, name as other    a name that the module defines or imports
+#   Class: one two         methods and attributes of the class or its bases, including those that a method sets on self
+#   name(a, b)             exactly these parameters, without self
+#   name(a, b, ...)        these parameters in this order; all others have defaults
+#   'text'                 text in the module's source
 PARTS = """
 verl: DataProto 'VERL_USE_EXTERNAL_MODULES'  # engine; launch: modules of every process
 verl.trainer.main_ppo: run_ppo(config, task_runner_class) TaskRunnerV1  # launch
@@ -165,7 +164,7 @@ READ_SETTINGS = (
     "algorithm.rollout_correction",
     "ray_kwargs.ray_init",
 )
-"""verl's settings that this project reads, besides those that it sets."""
+"""verl's settings that this project reads and does not set."""
 OPEN_TABLES = {
     "apply_chat_template_kwargs",
     "engine_kwargs",
@@ -174,17 +173,17 @@ OPEN_TABLES = {
     "override_optimizer_config",
     "ray_init",
 }
-"""Tables that verl passes on as they are, so that they may have any keys."""
+"""Tables with any keys; verl passes them on."""
 LEFT_OUT = {
     "actor_rollout_ref.actor.checkpoint.save_lora_only",
     "actor_rollout_ref.rollout.agent.agent_loop_manager_class",
     "critic.ppo_infer_max_token_len_per_gpu",
 }
-"""Settings in verl's classes, but not in its YAML files."""
+"""Settings that verl's classes have and its YAML files do not have."""
 
 
 class Part(NamedTuple):
-    """An entry of `PARTS`; `parameters` are None where they are not compared, `alias` is its name here."""
+    """A part in `PARTS`. `parameters` is None if they are not compared; `alias` is the name to import from here."""
 
     module: str
     name: str
@@ -194,7 +193,7 @@ class Part(NamedTuple):
 
 
 def parts(table: str) -> Iterator[Part]:
-    """The entries of a table such as `PARTS`."""
+    """The parts in a table such as `PARTS`."""
     module = use = ""
     for line in table.splitlines():
         text, _, of_line = line.partition("  # ")
@@ -228,7 +227,7 @@ def __getattr__(name: str) -> Any:
 
 
 def replace(target: str, new: Any) -> Any:
-    """Replace "name", as imported from here, or "Class.member" in this process; returns verl's own."""
+    """Replace "name", as imported from here, or "Class.member" in this process; return verl's own."""
     name, _, member = target.partition(".")
     module, attribute = _places()[name]
     holder: Any = import_module(module)
@@ -243,7 +242,7 @@ def replace(target: str, new: Any) -> Any:
 
 
 def default_settings() -> Any:
-    """verl's own settings, as a `DictConfig` that takes no unknown ones."""
+    """verl's default settings."""
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from omegaconf import OmegaConf
@@ -253,12 +252,11 @@ def default_settings() -> Any:
     GlobalHydra.instance().clear()
     with initialize_config_dir(config_dir=str(path.parent), version_base=None):
         verl_config = compose(config_name="ppo_trainer")
-    OmegaConf.set_struct(verl_config, True)
     return verl_config
 
 
 def unknown_settings(verl_config: Any, names: Iterable[str]) -> list[str]:
-    """The dotted names that `default_settings` lack, besides those left out and those in an open table."""
+    """The dotted names that are neither in `verl_config`, in `LEFT_OUT` nor in an open table."""
     from omegaconf import OmegaConf
 
     def known(name: str) -> bool:
@@ -275,12 +273,12 @@ def unknown_settings(verl_config: Any, names: Iterable[str]) -> list[str]:
 # ---- the installed release -----------------------------------------------------------------------------------------
 
 _Found = tuple[str, ast.AST]
-"""A module, and a statement or an attribute in it."""
+"""The name of a module, and a statement or an attribute in its source."""
 
 
 @cache
 def differences(table: str = PARTS) -> tuple[str, ...]:
-    """What the installed packages lack or give other parameters, each with its use; empty where they fit."""
+    """The parts that the installed packages lack, or that have other parameters, each with its use."""
     installed = [part for part in parts(table) if find_spec(part.module.partition(".")[0])]
     return tuple(f"{problem} ({part.use})" for part in installed if (problem := _problem(part)))
 
@@ -310,7 +308,7 @@ def _fits(expected: str, taken: dict[str, bool]) -> bool:
 
 
 def _parameters(node: ast.AST) -> dict[str, bool]:
-    """Parameter without self -> whether it can be left out; "..." for what is no function."""
+    """Each parameter except self -> whether it is optional; "..." if the node is not a function."""
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return {"...": False}
     given, positional = node.args, [*node.args.posonlyargs, *node.args.args]
@@ -322,7 +320,7 @@ def _parameters(node: ast.AST) -> dict[str, bool]:
 
 
 def _definition(module: str, name: str, importers: tuple[str, ...] = ()) -> _Found | None:
-    """Where a name of a module is defined, through imports; the import itself where that is another package's."""
+    """Where a name of a module is defined, following imports; the import itself if it is from another package."""
     path = None if module in importers else _path(module)
     for node in _statements(path) if path else ():
         if name in _bound(node):
@@ -373,7 +371,7 @@ def _statements(path: Path) -> tuple[ast.stmt, ...]:
 
 
 def _path(module: str) -> Path | None:
-    """The file of a module; None where it or its package is missing."""
+    """The file of a module; None if the module or its package is missing."""
     root, *rest = module.split(".")
     spec = find_spec(root)
     if spec is None or not spec.submodule_search_locations:

@@ -216,7 +216,7 @@ def test_an_evaluation_names_its_manifest_and_what_differs(tmp_path: Path, monke
         for task in tasks:
             log.add(EpisodeSummary(task.id, task.kind, seed, (True,), 1.0, StepCounts(1), TotalUsage(0, 0, 0)), [])
 
-    monkeypatch.setattr(HgpoTrainer, "_play_panel", play)
+    monkeypatch.setattr(HgpoTrainer, "_play_tasks", play)
     trainer._evaluate("before")
     stored = read_evaluation(trainer.run.evaluation("before"))
     assert (stored.manifest, stored.manifest_differs) == ("webshop-tiny-valid_unseen-1", (tasks[1].id,))
