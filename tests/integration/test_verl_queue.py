@@ -60,6 +60,8 @@ from hgpo.runs.folder import RunDirectory, read_metrics
 from hgpo.training.losses import importance_weights
 from hgpo.utils.progress import Reporter
 from panels import panel
+from step_records import step_record
+from verl_workers import small_ray_and_queue
 
 pytestmark = pytest.mark.slow
 
@@ -70,17 +72,8 @@ READ = {"input_ids", "position_ids", "prompts", "responses", "response_mask"}
 
 @pytest.fixture(scope="module", autouse=True)
 def queue() -> Iterator[None]:
-    ray.init(
-        num_cpus=4, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}}
-    )
-    storage = {
-        "storage_backend": "SimpleStorage",
-        "SimpleStorage": {"total_storage_size": 2000, "num_data_storage_units": 1},
-    }
-    transfer_queue.init(OmegaConf.create({"enable": True, "backend": storage}))
-    yield
-    transfer_queue.close()
-    ray.shutdown()
+    with small_ray_and_queue():
+        yield
 
 
 def records(groups: int, members: int, seed: int) -> list[StepRecord]:
@@ -93,34 +86,24 @@ def records(groups: int, members: int, seed: int) -> list[StepRecord]:
                 tokens = int(rng.integers(1, 6))
                 won = bool(step == length - 1 and rng.random() < 0.5)
                 valid = bool(rng.random() < 0.8)
-                found.append(
-                    StepRecord(
-                        group=f"1/{group}/task",
-                        trajectory=f"1/{group}/task#{member}",
-                        step=step,
-                        task_id="task",
-                        task_type="kind",
-                        observation=f"place {rng.integers(3)}",
-                        prompt="where?",
-                        response="there",
-                        action="go",
-                        valid=valid,
-                        fault="" if valid else "empty",
-                        admissible=True,
-                        reward=10.0 * won,
-                        penalty=0.0 if valid else 0.1,
-                        won=won,
-                        score=float(won),
-                        terminated=won,
-                        truncated=step == length - 1 and not won,
-                        finished=True,
-                        forgotten=0,
-                        next_observation="next",
-                        prompt_ids=rng.integers(0, 50, 4).astype(np.int32),
-                        token_ids=rng.integers(0, 50, tokens).astype(np.int32),
-                        log_probs=-np.abs(rng.normal(size=tokens)).astype(np.float32),
-                    )
+                record = step_record(
+                    group=f"1/{group}/task",
+                    trajectory=f"1/{group}/task#{member}",
+                    step=step,
+                    observation=f"place {rng.integers(3)}",
+                    valid=valid,
+                    fault="" if valid else "empty",
+                    reward=10.0 * won,
+                    penalty=0.0 if valid else 0.1,
+                    won=won,
+                    score=float(won),
+                    terminated=won,
+                    truncated=step == length - 1 and not won,
+                    prompt_ids=rng.integers(0, 50, 4).astype(np.int32),
+                    token_ids=rng.integers(0, 50, tokens).astype(np.int32),
+                    log_probs=-np.abs(rng.normal(size=tokens)).astype(np.float32),
                 )
+                found.append(record)
     return found
 
 
@@ -190,6 +173,7 @@ def test_steps_that_are_left_out_of_the_update_still_count_for_the_others_advant
     advantages = build_estimator(config.advantage, config.estimator_options)(to_step_batch(found.records))
     expected = dict(zip(found.keys, advantages.values.astype(np.float32), strict=True))
     training = config.training.model_copy(update={setting: True})
+    assert skipped(found, advantages, config.training) == set()
     out = skipped(found, advantages, training)
     cut = {key_of(record, setting) for record in steps if not record.finished}
     zero = {key for key, value in expected.items() if value == 0}
@@ -502,22 +486,6 @@ def test_in_every_update_the_rollout_engine_sleeps_gets_weights_and_wakes_once(
     in_sync = ("wake weights", "weights {}", "wake kv_cache")
     expected = [call.format(update) for update in (1, 2) for call in ("sleep", *in_sync)]
     assert ray.get(server.seen.remote()) == expected
-
-
-def test_nothing_is_left_out_unless_asked() -> None:
-    steps = [replace(record, finished=False) for record in records(groups=1, members=2, seed=5)]
-    batch = put(steps, "all", seed=6)
-    found = read_steps(batch)
-    config = settings("hgpo")
-    assert (
-        skipped(
-            found,
-            build_estimator(config.advantage, config.estimator_options)(to_step_batch(found.records)),
-            config.training,
-        )
-        == set()
-    )
-    transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
 
 
 def test_steps_come_back_as_they_were_played() -> None:

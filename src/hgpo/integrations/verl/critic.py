@@ -167,14 +167,12 @@ def put_rows(steps: Sequence[StepRecord], padding: int) -> CriticRows:
 def _row(prompt_ids: TokenIds, *, trained: bool) -> dict[str, torch.Tensor]:
     """A prompt, with its last token repeated as the response; a row that is not `trained` is masked in the loss."""
     prompt = torch.from_numpy(prompt_ids.astype(np.int64))
-    mask = torch.full((1,), int(trained), dtype=torch.int64)
     return {
         "prompts": prompt,
         "responses": prompt[-1:],
         "input_ids": torch.cat([prompt, prompt[-1:]]),
         "position_ids": torch.arange(len(prompt) + 1),
-        "response_mask": mask,
-        "loss_mask": mask,
+        "response_mask": torch.tensor([int(trained)]),
     }
 
 

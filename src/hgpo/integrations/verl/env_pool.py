@@ -244,10 +244,10 @@ class _Worker:
         """Pass answers to their requests, which they follow in order, until the process ends."""
         try:
             while (line := await self._answers.readline()).endswith(b"\n"):
-                waiting = self._waiting.popleft()
+                answer, waiting = json.loads(line), self._waiting.popleft()
                 self._set_clock()
                 if not waiting.done():
-                    waiting.set_result(json.loads(line))
+                    waiting.set_result(answer)
         except ConnectionError:  # the process ended before it had read all requests
             pass
         except ValueError:

@@ -245,14 +245,12 @@ def default_settings() -> Any:
     """verl's default settings."""
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
-    from omegaconf import OmegaConf
 
     path = _path("verl.trainer.config")
     assert path is not None, "`preflight.require_verl` comes first"
     GlobalHydra.instance().clear()
     with initialize_config_dir(config_dir=str(path.parent), version_base=None):
-        verl_config = compose(config_name="ppo_trainer")
-    return verl_config
+        return compose(config_name="ppo_trainer")
 
 
 def unknown_settings(verl_config: Any, names: Iterable[str]) -> list[str]:

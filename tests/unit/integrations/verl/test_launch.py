@@ -269,13 +269,3 @@ def test_without_verl_the_engine_says_what_to_install(
 def test_a_resumed_run_keeps_its_engine(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["train", "--resume", str(tmp_path), "--engine", "verl"]) == 2
     assert "omit --engine" in capsys.readouterr().err
-
-
-def test_the_engine_is_a_setting_that_a_run_remembers() -> None:
-    assert load_config(QUICKSTART).run.engine == "built-in"
-    assert load_config(QUICKSTART, ["run.engine=verl"]).run.engine == "verl"
-
-
-def test_the_built_in_engine_prints_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", str(QUICKSTART), "--engine", "built-in", "--dry-run"]) == 0
-    assert 'engine = "built-in"' in capsys.readouterr().out
