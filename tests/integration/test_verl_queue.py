@@ -533,7 +533,7 @@ def test_a_row_whose_key_and_record_disagree_is_refused() -> None:
     steps = records(groups=1, members=1, seed=3)
     batch = put(steps, "odd", seed=0)
     add(batch, "odd0_0_9", episode_rows([(steps[0], RESPONSE)]))
-    with pytest.raises(ValueError, match="row odd0_0_9 holds step 0"):
+    with pytest.raises(ValueError, match="row odd0_0_9 has step 0"):
         read_steps(batch)
     transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
 

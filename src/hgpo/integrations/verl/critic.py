@@ -52,7 +52,7 @@ class VerlCritic:
     """verl's critic workers, the scale of their values, and the rows of the update under way.
 
     Attributes:
-        scale: of the values; part of a checkpoint, beside verl's own `critic/`.
+        scale: the scale of the values; the trainer saves it with a checkpoint.
     """
 
     def __init__(

@@ -14,8 +14,8 @@ micro-batches.
 2. A model in bfloat16 (`ref.fsdp_config.model_dtype`) is cast as a whole. That changes the frequencies of its rotary
    embeddings by up to 0.4 %, so after thousands of prompt tokens the reference sees other positions than the policy.
    The frequencies are computed again in float32.
-3. The learning rate of a warm-up starts at 0, so that the first update changes nothing. It starts at
-   1 / (warm-up + 1), as in `hgpo.training.update.set_learning_rate`.
+3. verl's warm-up starts at a learning rate of 0, so the first update changes nothing. Here it starts at
+   the full rate / (warm-up + 1), as in `hgpo.training.update.set_learning_rate`.
 4. A checkpoint of a model with LoRA would contain the whole float32 model, under names of wrapped modules that
    transformers cannot load. Only the adapter is written, by `hgpo.policies.weights.save_adapter`.
 

@@ -36,7 +36,7 @@ _PEAK_MEMORY = tuple(f"{role}/perf/max_memory_allocated_gb" for role in ("actor"
 
 
 def update_metrics(verl_metrics: Mapping[str, Any], settings: TrainingSettings) -> dict[str, float]:
-    """Means over the update and, if measured, the difference between the rollout engine's and the trainer's log-probs.
+    """The metrics of an update under this project's names; those that verl did not report are absent.
 
     `loss` is the sum of its terms, as in the built-in trainer.
     """

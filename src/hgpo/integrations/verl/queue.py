@@ -70,7 +70,7 @@ def read_steps(batch: Any) -> BatchSteps:
         if isinstance(record, str):
             raise RolloutError(record)
         if record.step != int(key.rsplit("_", 1)[1]):
-            raise ValueError(f"row {key} holds step {record.step} of trajectory {record.trajectory!r}")
+            raise ValueError(f"row {key} has step {record.step} of trajectory {record.trajectory!r}")
         records.append(record)
     return BatchSteps(records, keys)
 

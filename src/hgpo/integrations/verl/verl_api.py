@@ -42,7 +42,7 @@ verl.utils.config: omega_conf_to_dataclass(config, ...)  # launch checks setting
     validate_config(config, use_reference_policy, use_critic)
 verl.utils.tracking: 'VERL_FILE_LOGGER_PATH'  # metrics sets folders of trackers
 
-verl.trainer.ppo.v1:  # trainer and trainers override parts of verl's loop; under another name verl runs its own part
+verl.trainer.ppo.v1:  # trainer and trainers override parts of verl's loop; if verl renames one, it runs its own
     PPOTrainer: __init__(config) fit(agent_loop_manager) step(metrics, timing_raw) _validate()
     PPOTrainer: _init_resource_pool_mgr() _build_replay_buffer() _next_train_batch(num_prompts) _add_batch_to_generate()
     PPOTrainer: _balance_batch(batch, metrics, logging_prefix, keep_minibatch) _get_required_batch_multiple(dp_size)
@@ -79,7 +79,7 @@ transfer_queue.client: 'TQ_NUM_THREADS'  # launch bounds the threads
 verl.experimental.agent_loop.agent_loop: register(agent_name) as register_agent_loop  # agent_loop
     AgentLoopBase: __init__ run(sampling_params, **kwargs) config server_manager tokenizer  # agent_loop
     DictConfigWrap(config)  # agent_workers
-verl.workers.rollout.llm_server:  # agent_loop holds a server for an episode
+verl.workers.rollout.llm_server:  # agent_loop keeps a server for an episode
     LLMServerClient: __init__ _acquire_server(request_id, **extra) _release_server(server_id, request_id) config
     LLMServerClient: generate(request_id, prompt_ids, sampling_params, ...)  # env_pool asks for a response
 
@@ -97,7 +97,7 @@ verl.workers.engine.fsdp.transformer_impl: CPUOffloadPolicy  # cpu replaces it: 
     FSDPEngineWithLMHead: prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)  # head, too
     FSDPEngineWithLMHead: use_ulysses_sp module  # head
     'input_ids_rmpad_rolled' 'temperature_rmpad' 'shift_labels'  # head
-    FSDPEngineWithValueHead: prepare_model_inputs(micro_batch)  # head leaves it as it is
+    FSDPEngineWithValueHead: prepare_model_inputs(micro_batch)  # head keeps verl's
     FSDPEngineWithValueHead: _build_lora_module(module) model_config  # critic: a head that is trained beside adapters
 verl.workers.engine:  # critic and cpu register engines
     EngineRegistry: _engines register(model_type, backend, device, ...)
@@ -112,7 +112,7 @@ verl.trainer.ppo.core_algos:  # engine replaces it: weights of tokens
 verl.utils.torch_functional:  # engine replaces it: a warm-up that does not start at 0
     get_constant_schedule_with_warmup(optimizer, num_warmup_steps, last_epoch)
     get_cosine_schedule_with_warmup(optimizer, num_warmup_steps, num_training_steps, zero_indexed_step, ...)
-verl.utils.checkpoint.fsdp_checkpoint_manager:  # engine replaces it: an adapter is saved alone
+verl.utils.checkpoint.fsdp_checkpoint_manager:  # engine replaces it: only an adapter is saved
     FSDPCheckpointManager: save_checkpoint(local_path, hdfs_path, global_step, max_ckpt_to_keep) _has_lora()
     FSDPCheckpointManager: should_save_hf_model() checkpoint_save_contents model rank
 verl.trainer.ppo.rollout_corr_helper:  # engine corrects for the rollout engine's log-probs
@@ -149,7 +149,7 @@ verl.workers.rollout.vllm_rollout.bucketed_weight_transfer:  # vllm_cpu receives
     BucketedWeightReceiver: __init__(zmq_handle, device, use_shm) receive_weights(on_bucket_received)
 verl.workers.rollout.vllm_rollout.utils:  # vllm_cpu receives weights
     vLLMColocateWorkerExtension: update_weights_from_ipc(peft_config, base_sync_done, use_shm) _get_zmq_handle()
-vllm.v1.worker.cpu_worker:  # vllm_cpu packs weights anew
+vllm.v1.worker.cpu_worker:  # vllm_cpu packs new weights
     CPUWorker: reload_weights model_runner
 """
 _ENTRY = re.compile(r"('[^']+'|\w+)(?:\(([^)]*)\))?(?: as (\w+))?")
