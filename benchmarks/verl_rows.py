@@ -206,7 +206,6 @@ def make_trainer(verl_config: Any) -> Any:
     trainer.ref_in_actor, trainer.curr_step_profile, trainer.reporter = False, False, Reporter(quiet=True)
     trainer.checkpoint_manager = SimpleNamespace(sleep_replicas=lambda: None)
     trainer.reward_loop_manager = SimpleNamespace(reward_loop_worker_handles=[])
-    trainer.resource_pool_manager = SimpleNamespace(get_n_gpus=lambda: 2)
     trainer.waited, sample = 0.0, trainer.replay_buffer.sample
 
     def timed_sample(**arguments: Any) -> Any:

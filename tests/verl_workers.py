@@ -21,6 +21,24 @@ from hgpo.integrations.verl.cpu import CpuPlatform
 RANKS = 2
 
 
+def open_queue() -> None:
+    """A queue on the connected Ray cluster."""
+    sizes = {"total_storage_size": 2000, "num_data_storage_units": 1}
+    storage = {"storage_backend": "SimpleStorage", "SimpleStorage": sizes}
+    transfer_queue.init(OmegaConf.create({"enable": True, "backend": storage}))
+
+
+@contextmanager
+def small_ray_and_queue() -> Iterator[None]:
+    """Ray and a queue without training processes."""
+    variables = {"env_vars": {"OMP_NUM_THREADS": "1"}}
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, runtime_env=variables)
+    open_queue()
+    yield
+    transfer_queue.close()
+    ray.shutdown()
+
+
 @contextmanager
 def ray_and_queue(modules: str) -> Iterator[None]:
     """Ray and a queue; every worker imports the named modules of `hgpo.integrations.verl`."""
@@ -35,11 +53,7 @@ def ray_and_queue(modules: str) -> Iterator[None]:
         log_to_driver=False,
         runtime_env={"env_vars": {**variables, "OMP_NUM_THREADS": "1"}},
     )
-    storage = {
-        "storage_backend": "SimpleStorage",
-        "SimpleStorage": {"total_storage_size": 2000, "num_data_storage_units": 1},
-    }
-    transfer_queue.init(OmegaConf.create({"enable": True, "backend": storage}))
+    open_queue()
     yield
     transfer_queue.close()
     ray.shutdown()

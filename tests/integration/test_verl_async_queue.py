@@ -13,10 +13,8 @@ from hgpo.config import Config
 
 pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
 
-import ray
 import torch
 import transfer_queue
-from omegaconf import OmegaConf
 from tensordict import TensorDict
 from verl.utils import tensordict_utils
 
@@ -25,6 +23,7 @@ from hgpo.integrations.verl.launch import compose
 from hgpo.integrations.verl.queue import TRAINING, group_of, groups_in_queue
 from hgpo.integrations.verl.trainer import HgpoTrainer
 from hgpo.integrations.verl.trainers import ColocateAsyncTrainer
+from verl_workers import open_queue, small_ray_and_queue
 
 pytestmark = pytest.mark.slow
 
@@ -33,21 +32,8 @@ TASKS, MEMBERS = 2, 3
 
 @pytest.fixture(autouse=True)
 def queue() -> Iterator[None]:
-    ray.init(
-        num_cpus=4, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}}
-    )
-    open_queue()
-    yield
-    transfer_queue.close()
-    ray.shutdown()
-
-
-def open_queue() -> None:
-    storage = {
-        "storage_backend": "SimpleStorage",
-        "SimpleStorage": {"total_storage_size": 200, "num_data_storage_units": 1},
-    }
-    transfer_queue.init(OmegaConf.create({"enable": True, "backend": storage}))
+    with small_ray_and_queue():
+        yield
 
 
 class Players:

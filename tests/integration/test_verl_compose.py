@@ -179,7 +179,7 @@ def test_what_the_recipe_leaves_open_of_the_correction_is_verls() -> None:
     [
         (
             {"actor_rollout_ref": {"rollout": {"gpu_memory": 0.4}}},
-            "rollout.gpu_memory: verl does not take this setting",
+            r"verl\.overrides: verl .* has no settings actor_rollout_ref\.rollout\.gpu_memory",
         ),
         (
             {"algorithm": {"norm_adv_by_std_in_grpo": False}},

@@ -105,6 +105,11 @@ def steps() -> list[StepRecord]:
     ]
 
 
+def critic_of(side: Side) -> VerlCritic:
+    target_lambda = side.config.target_lambda
+    return VerlCritic(side.workers, side.config.training, gamma=GAMMA, target_lambda=target_lambda, seed=0)
+
+
 class Plain:
     """The critic without verl: the same start, one process, prompts one by one."""
 
@@ -122,7 +127,7 @@ class Plain:
 def test_values_and_updates_are_those_of_plain_pytorch(side: Side, tmp_path: Path) -> None:
     """Value at the prompt's last token, mean over steps of the clipped loss, head that follows the scale."""
     played, plain = steps(), Plain(side)
-    critic = VerlCritic(side.workers, side.config)
+    critic = critic_of(side)
     prompts = [record.prompt_ids for record in played]
     optimizer = torch.optim.AdamW(plain.model.parameters(), lr=1e-2, weight_decay=0.01)
     scale = ReturnScale()
@@ -159,7 +164,7 @@ def test_values_and_updates_are_those_of_plain_pytorch(side: Side, tmp_path: Pat
 
 @pytest.mark.parametrize("side", [4], indirect=True)
 def test_an_adapter_and_its_head_learn_and_are_saved(side: Side, tmp_path: Path) -> None:
-    critic, played = VerlCritic(side.workers, side.config), steps()
+    critic, played = critic_of(side), steps()
     for update in (1, 2, 3):
         critic.train(to_step_batch(played, critic.estimate(played)), update)
     check_checkpoint(side, critic, tmp_path / "critic")

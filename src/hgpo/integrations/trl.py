@@ -89,23 +89,21 @@ def turns_of(row: Mapping[str, Any], prompt: Any, completion: Any) -> list[Turn]
         completion: Messages or text.
 
     Raises:
-        ValueError: `observations` and `step_rewards` differ in length.
+        ValueError: `step_rewards` do not have one value for each answer.
     """
     observations, rewards = row.get("observations"), row.get("step_rewards")
     if observations is not None:
-        rewards = [0.0] * len(observations) if rewards is None else rewards
-        if len(rewards) != len(observations):
-            raise ValueError(f"{len(observations)} observations, but {len(rewards)} step_rewards: one for each answer")
-        return [Turn(seen, None, float(reward)) for seen, reward in zip(observations, rewards, strict=True)]
-    if isinstance(completion, str):
+        turns = [Turn(seen) for seen in observations]
+    elif isinstance(completion, str):
         turns = [Turn(str(prompt), completion)]
     else:
         answered = turns_of_conversation([*prompt, *completion])
         turns = answered[len(answered) - turns_in(completion) :]
-    if rewards is not None and len(rewards) != len(turns):
-        raise ValueError(f"{len(turns)} answers, but {len(rewards)} step_rewards: one for each answer")
-    given = [0.0] * len(turns) if rewards is None else rewards
-    return [Turn(turn.observation, turn.action, float(reward)) for turn, reward in zip(turns, given, strict=True)]
+    rewards = [0.0] * len(turns) if rewards is None else rewards
+    if len(rewards) != len(turns):
+        what = "answers" if observations is None else "observations"
+        raise ValueError(f"{len(turns)} {what}, but {len(rewards)} step_rewards: one for each answer")
+    return [Turn(turn.observation, turn.action, float(reward)) for turn, reward in zip(turns, rewards, strict=True)]
 
 
 def over_answers(advantages_B: Sequence[np.ndarray], mask_BT: torch.Tensor) -> torch.Tensor:

@@ -1,1 +1,1 @@
-"""verl and verl-agent."""
+"""Training on verl."""

@@ -1,7 +1,7 @@
-"""Episodes in verl's agent workers: the rows of tasks that they get, and the agent loop that plays one episode.
+"""Episodes in verl's agent workers: the rows of tasks that they receive, and the agent loop that plays one episode.
 
-Each step is one training sample with its own prompt. Environment workers belong to the agent worker's process and event
-loop, and its episodes share them. Needs verl.
+Each step is one training sample with its own prompt. All episodes of an agent worker share its environment workers.
+Needs verl.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from hgpo.envs.base import Task
 from hgpo.envs.env_checker import EnvContractError
 from hgpo.integrations.verl.config import AGENT_LOOP
 from hgpo.integrations.verl.env_pool import (
-    Assignment,
     EnginePolicy,
     EnvironmentPool,
     EpisodeLost,
-    WorkerSettings,
     play_remotely,
 )
+from hgpo.integrations.verl.env_worker import WorkerSettings
 from hgpo.integrations.verl.launch import recipe_of
 from hgpo.integrations.verl.rows import EpisodeRows, episode_rows, failure_row
 from hgpo.integrations.verl.verl_api import AgentLoopBase, LLMServerClient, register_agent_loop
@@ -43,7 +42,7 @@ _SEED_STREAM = 2  # keeps environment seeds apart from the other generators of a
 
 
 class TaskRows(Dataset[dict[str, int]]):
-    """The data set that verl requires, never read: a row for each task of an update, so that a pass is one update."""
+    """A data set that verl requires but never reads. It has a row per task of an update, so an epoch is one update."""
 
     def __init__(self, data_files: Any, tokenizer: Any, config: Any, **_: Any) -> None:
         self._rows = int(config.train_batch_size)
@@ -57,7 +56,7 @@ class TaskRows(Dataset[dict[str, int]]):
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """One task, of which verl plays a group of episodes from the same start; its ids travel with every row."""
+    """One task. verl plays a group of its episodes, all from the same start."""
 
     group: str
     task_id: str
@@ -70,9 +69,10 @@ class TaskRow:
 def training_rows(
     tasks: Sequence[Task], split: str, *, seed: int, update: int, start: int, count: int
 ) -> list[TaskRow]:
-    """Draws `start` to `start + count` of the order that `seed` fixes; the draw's number makes the group unique.
+    """The draws `start` to `start + count` of the order of tasks that `seed` determines.
 
-    A pure function of its arguments, so that the number of draws is all that a checkpoint stores.
+    A group's name has the draw's number, so it is unique. The rows depend only on the arguments, so a checkpoint
+    stores only the number of draws.
     """
     rows = []
     for draw, index in enumerate(task_indices(seed, len(tasks), start, count), start=start):
@@ -83,7 +83,7 @@ def training_rows(
     return rows
 
 
-def panel_rows(tasks: Sequence[Task], split: str, *, seed: int) -> list[TaskRow]:
+def evaluation_rows(tasks: Sequence[Task], split: str, *, seed: int) -> list[TaskRow]:
     """Each task of the evaluation set once, for one evaluation seed."""
     return [
         TaskRow(f"s{seed}/{index}/{task.id}", task.id, task.kind, split, index, evaluation_randomness(seed, index)[0])
@@ -92,7 +92,7 @@ def panel_rows(tasks: Sequence[Task], split: str, *, seed: int) -> list[TaskRow]
 
 
 def as_columns(rows: Sequence[TaskRow]) -> dict[str, list[Any]]:
-    """The rows as columns, verl's format of a batch; verl traces a sample by its `index`."""
+    """The rows as columns, verl's format of a batch; verl identifies a sample by its `index`."""
     columns = {name: [asdict(row)[name] for row in rows] for name in asdict(rows[0])}
     return {**columns, "index": columns["task_index"]}
 
@@ -128,52 +128,49 @@ class _Shared:
 class StepwiseAgentLoop(AgentLoopBase):  # type: ignore[misc]
     """Plays an episode to its end and returns its rows; None if the episode was lost, which is logged.
 
-    Any other error ends the run, as in the built-in trainer: a prompt that is too long even without memory, for
-    example. verl would drop the group and continue, so a row carries the error to the trainer (`queue.read_steps`).
+    Any other error ends the run, as in the built-in trainer; for example a prompt that is too long even without memory.
+    verl would drop the group and continue, so a row transfers the error to the trainer (`queue.read_steps`).
     """
 
     shared: ClassVar[_Shared | None] = None
 
     def __init__(self, trainer_config: Any, server_manager: Any, tokenizer: Any, **_: Any) -> None:
-        # The base class's __init__ prepares for conversations that grow by tokens, and rejects unknown tokenizers. Here
-        # each step has its own prompt.
+        # The base class's __init__ is for conversations that grow by tokens, and rejects unknown tokenizers. Here each
+        # step has its own prompt.
         self.config, self.server_manager, self.tokenizer = trainer_config.config, server_manager, tokenizer
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> EpisodeRows | None:
         """`row` is a `TaskRow` with verl's `uid` and `session_id`."""
+        trajectory = f"{row['group']}#{row['session_id']}"
         try:
-            return await self._play(sampling_params, row)
+            ids = EpisodeIds(row["group"], trajectory, row["task_id"], row["task_type"])
+            return await self._play(ids, sampling_params, row)
         except EpisodeLost as error:
-            logger.error("trajectory %s is left out of the update: %s", _assignment(row).ids.trajectory, error)
+            logger.error("trajectory %s is left out of the update: %s", trajectory, error)
             return None
         except Exception as error:
-            logger.exception("trajectory %s ends the run", _assignment(row).ids.trajectory)
+            logger.exception("trajectory %s ends the run", trajectory)
             expected = isinstance(error, EnvContractError | RolloutError)
             return failure_row(str(error) if expected else f"{type(error).__name__}: {error}")
 
-    async def _play(self, sampling_params: dict[str, Any], row: dict[str, Any]) -> EpisodeRows:
+    async def _play(self, ids: EpisodeIds, sampling_params: dict[str, Any], row: dict[str, Any]) -> EpisodeRows:
         if StepwiseAgentLoop.shared is None:
             StepwiseAgentLoop.shared = _Shared(self.config, self.tokenizer)
         shared = StepwiseAgentLoop.shared
         rules = replace(shared.rules, temperature=float(sampling_params["temperature"]))  # differs in validation
+        environment = await shared.pool.start(row["split"], int(row["task_index"]), seed=int(row["seed"]))
         with one_server(self.server_manager) as client:
             policy = EnginePolicy(client, shared.encoder, sampling_params, shared.max_response_tokens)
-            return episode_rows(await play_remotely(_assignment(row), shared.pool, policy, rules))
-
-
-def _assignment(row: dict[str, Any]) -> Assignment:
-    trajectory = f"{row['group']}#{row['session_id']}"
-    ids = EpisodeIds(row["group"], trajectory, row["task_id"], row["task_type"])
-    return Assignment(ids, row["split"], int(row["task_index"]), int(row["seed"]))
+            return episode_rows(await play_remotely(ids, environment, policy, rules))
 
 
 class _EpisodeClient(LLMServerClient):  # type: ignore[misc]
-    """verl's client for the requests of one episode: asks the router once, and counts as one request until its end."""
+    """verl's client for one episode. It asks the router once; the router counts one request until `release`."""
 
     def __init__(self, client: LLMServerClient) -> None:
         self.__dict__.update(vars(client))
         rollout = client.config.actor_rollout_ref.rollout
-        # verl reads both for each request, which takes OmegaConf longer than the rest of the method takes.
+        # verl reads both in every request; with OmegaConf, that takes longer than the rest of the method.
         read = SimpleNamespace(name=rollout.name, full_determinism=rollout.get("full_determinism", False))
         self.config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(rollout=read))
         self._client = client
@@ -189,17 +186,18 @@ class _EpisodeClient(LLMServerClient):  # type: ignore[misc]
         """Keeps the server, until `release`."""
 
     def release(self) -> None:
-        """The episode is over."""
+        """Tell the router that the episode is over."""
         if self._held is not None:
             self._client._release_server(self._held[0], request_id=self._request_id)
 
 
 @contextmanager
 def one_server(client: Any) -> Iterator[Any]:
-    """A client for one episode, whose requests verl sends to the same server anyway.
+    """A client for one episode, which asks the router once.
 
-    verl asks its router, one process for the whole run, before and after each request. Clients of other classes, such
-    as verl's asynchronous ones, whose servers come and go, are left as they are.
+    verl asks its router, one process for the whole run, before and after each request, and sends all requests of an
+    episode to the same server. Clients of other classes are yielded unchanged, such as verl's asynchronous ones, whose
+    servers change.
     """
     if type(client) is not LLMServerClient:
         yield client

@@ -1,7 +1,7 @@
 """verl's agent workers, for an agent loop that returns rows as columns (`hgpo.integrations.verl.rows`). Needs verl.
 
-Not among the modules that every process of a run imports, since those are imported while verl is. Ray imports this one
-first in an agent worker: it imports verl, which imports `agent_loop` and the others in their order.
+Ray imports this module first in an agent worker. It imports verl, and verl imports the modules that every process of a
+run needs (`launch`). This module cannot be one of them, since they are imported during the import of verl.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class EpisodeWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type:
         trace: bool = False,
         **row: Any,
     ) -> None:
-        """Play an episode and put its rows into the queue; a lost one, which was logged, has none.
+        """Play an episode and put its rows into the queue. A lost episode has no rows.
 
-        verl's own method makes an agent loop for each episode, for which Hydra copies the whole configuration.
+        verl's own method creates the agent loop with Hydra, which copies the whole configuration for each episode.
         """
         from hgpo.integrations.verl.agent_loop import StepwiseAgentLoop
 

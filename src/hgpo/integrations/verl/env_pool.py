@@ -1,7 +1,7 @@
-"""Episodes whose environments run in other processes: a pool of environment workers, and the engine as a policy.
+"""Episodes whose environments run in other processes: the pool of environment workers, and verl's engine as a policy.
 
-The pool belongs to the process and event loop that play the episodes. A worker that died, or whose oldest request
-exceeds the time-out, is killed and replaced; its episodes raise `EpisodeLost` with the reason. Requests of many
+The pool belongs to the process and event loop that play the episodes. A worker that dies, or whose oldest request
+exceeds the time-out, is killed and replaced, and its episodes raise `EpisodeLost` with the reason. Requests of many
 episodes are written without waiting for answers, so that a turn of 64 environments costs one switch between processes.
 Does not import verl.
 """
@@ -17,16 +17,16 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
 
 from hgpo.envs.base import StepResult
+from hgpo.integrations.verl.env_worker import WorkerSettings
 from hgpo.messages import Conversation
 from hgpo.policies.base import AsyncPolicy, Request, Response
 from hgpo.policies.chat import PromptEncoder
@@ -39,31 +39,20 @@ logger = logging.getLogger(__name__)
 
 _LONGEST_ANSWER = 2**26  # bytes in one line; far more than an observation takes
 _START_UP_SECONDS = 600.0  # a suite may read or generate thousands of tasks first
-_ENDING_SECONDS = 5.0  # a process that left the group may keep the output open
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """An episode to play: its ids, and the task's split and index and the seed that fix its start."""
-
-    ids: EpisodeIds
-    split: str
-    index: int
-    seed: int
+_ENDING_SECONDS = 5.0  # a killed process that waits for a disk does not end
 
 
 async def play_remotely(
-    assignment: Assignment, pool: EnvironmentPool, policy: AsyncPolicy, rules: RolloutRules
+    ids: EpisodeIds, environment: RemoteEnvironment, policy: AsyncPolicy, rules: RolloutRules
 ) -> list[tuple[StepRecord, Response]]:
-    """All steps of the episode, each with its response.
+    """Play an environment to the end of its episode, and close it. Returns all steps, each with its response.
 
     Raises:
         EpisodeLost: the environment is gone, or the engine returns no token. The episode's earlier steps are dropped,
             since their returns depend on the later ones.
     """
-    environment = await pool.start(assignment.split, assignment.index, seed=assignment.seed)
     try:
-        episode = Episode(assignment.ids, rules, environment.observation, environment.info)
+        episode = Episode(ids, rules, environment.observation, environment.info)
         return [turn async for turn in play(episode, environment.step, policy, rules)]
     finally:
         await environment.close()
@@ -128,204 +117,64 @@ class EpisodeLost(RuntimeError):
     """The environment of an episode is gone; the message has the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSettings:
-    """The environment of a worker process.
-
-    Attributes:
-        name: of the environment.
-        options: of the environment.
-        max_steps: after which an episode is truncated.
-        step_timeout: seconds that one step or start may take.
-        sends_state: whether answers have the exact state, for `rollout.state = "simulator"`.
-    """
-
-    name: str
-    options: dict[str, Any]
-    max_steps: int
-    step_timeout: float
-    sends_state: bool = False
-
-    def command(self) -> list[str]:
-        """The command line of the process."""
-        module = "hgpo.integrations.verl.env_worker"
-        words = [self.name, json.dumps(self.options), str(self.max_steps), str(int(self.sends_state))]
-        return [sys.executable, "-m", module, *words]
-
-
-@dataclass(slots=True)
-class _Request:
-    number: int
-    done: asyncio.Future[dict[str, Any]]
-
-
-@dataclass(slots=True)
-class _Worker:
-    """One process, the streams to and from it, and its unanswered requests, oldest first."""
-
-    process: subprocess.Popen[bytes]
-    answers: asyncio.StreamReader
-    requests: asyncio.StreamWriter
-    waiting: deque[_Request] = field(default_factory=deque)
-    lost: str = ""  # why the process is gone; empty while it runs
-    reader: asyncio.Task[None] | None = None
-    ending: asyncio.Task[None] | None = None
-    clock: asyncio.TimerHandle | None = None
-
-
 class EnvironmentPool:
-    """Starts episodes on the least busy of `workers` processes; each restarts when it is next needed."""
+    """Starts episodes on the least busy of `workers` processes. A lost process is replaced when it is next needed."""
 
-    def __init__(
-        self, settings: WorkerSettings, workers: int, *, command: Callable[[WorkerSettings], list[str]] | None = None
-    ) -> None:
-        """`command` returns the command line of a worker; tests replace it."""
-        if workers < 1:
-            raise ValueError(f"a pool needs at least 1 worker, not {workers}")
+    def __init__(self, settings: WorkerSettings, workers: int) -> None:
         self._settings = settings
-        self._command = command or WorkerSettings.command
-        self._workers: list[_Worker | None] = [None] * workers
-        self._spawning: dict[int, asyncio.Task[_Worker]] = {}
-        self._loads = [0] * workers
-        self._numbers = itertools.count()
+        self._workers: list[asyncio.Task[_Worker] | None] = [None] * workers
+        self._loads = [0] * workers  # running episodes
         self._slots = itertools.count()
-        self.replaced = 0
 
     async def start(self, split: str, index: int, *, seed: int) -> RemoteEnvironment:
         """Start task `index` of `split`. `EpisodeLost` if its worker dies or exceeds the time-out."""
         place = min(range(len(self._workers)), key=lambda position: self._loads[position])
         self._loads[place] += 1
         try:
-            worker = await self._living(place)
-            slot = next(self._slots)
-            answer = await self._ask(worker, {"slot": slot, "start": [split, index, seed]})
+            worker, slot = await self._worker(place), next(self._slots)
+            answer = await worker.ask({"slot": slot, "start": [split, index, seed]})
         except BaseException:
-            self._loads[place] -= 1
+            self._free(place)
             raise
-        return RemoteEnvironment(self, worker, place, slot, answer["observation"], answer["info"])
+        return RemoteEnvironment(worker, slot, answer, partial(self._free, place))
+
+    def _free(self, place: int) -> None:
+        self._loads[place] -= 1
 
     async def close(self) -> None:
         """End all processes."""
-        for worker in self._workers:
-            if worker is not None:
-                await self._end(worker, "the pool was closed")
+        for task in self._workers:
+            if task is not None and task.done() and not task.exception():
+                await task.result().end("the pool was closed")
 
-    async def _living(self, place: int) -> _Worker:
+    async def _worker(self, place: int) -> _Worker:
         """The worker in this place; concurrent calls wait for the same new one."""
-        worker = self._workers[place]
-        if worker is not None and not worker.lost:
-            return worker
-        spawning = self._spawning.get(place)
-        if spawning is None:
-            if worker is not None:
-                self.replaced += 1
-                logger.warning("environment worker %d is replaced: %s", place, worker.lost)
-            spawning = self._spawning[place] = asyncio.create_task(self._spawn(place))
-            spawning.add_done_callback(lambda _: self._spawning.pop(place))
-        return await asyncio.shield(spawning)
-
-    async def _spawn(self, place: int) -> _Worker:
-        worker = await _start_process(self._command(self._settings))
-        try:
-            ready = await asyncio.wait_for(_read_line(worker.answers), _START_UP_SECONDS)
-        except TimeoutError:
-            await self._end(worker, f"not ready after {_START_UP_SECONDS:g} s")
-            raise EpisodeLost(f"an environment worker was not ready after {_START_UP_SECONDS:g} s") from None
-        except (ValueError, OSError) as error:
-            await self._end(worker, f"it did not start: {error}")
-            raise EpisodeLost(f"an environment worker did not start: {error}") from error
-        if not ready.get("ready"):
-            await self._end(worker, "it did not start")
-            raise EpisodeLost(
-                f"an environment worker did not start (exit status {worker.process.returncode}): "
-                f"its own message is in the log. Environment {self._settings.name!r}, options {self._settings.options}"
-            )
-        worker.reader = asyncio.create_task(self._read(worker))
-        self._workers[place] = worker
-        return worker
-
-    async def _read(self, worker: _Worker) -> None:
-        """Pass answers to their requests, until the output ends or a line is no answer."""
-        reason = "its process died"
-        try:
-            while answer := await _read_line(worker.answers):
-                self._complete(worker, answer)
-        except Exception as error:  # of any type: `_end` reports it to the waiting requests
-            reason = str(error) or repr(error)
-        await self._end(worker, reason)
-
-    def _complete(self, worker: _Worker, answer: dict[str, Any]) -> None:
-        """Complete the oldest request. `ValueError` for an answer to another one."""
-        number = answer.get("number")
-        if not worker.waiting:
-            raise ValueError(f"it answered request {number} when none was due")
-        if number != worker.waiting[0].number:
-            raise ValueError(f"it answered request {number} when {worker.waiting[0].number} was due")
-        request = worker.waiting.popleft()
-        self._set_clock(worker)
-        if not request.done.done():
-            request.done.set_result(answer)
-
-    def _set_clock(self, worker: _Worker) -> None:
-        """Start the time-out of the oldest request; those of later ones start when they are the oldest."""
-        if worker.clock is not None:
-            worker.clock.cancel()
-        worker.clock = None
-        if worker.waiting:
-            worker.clock = asyncio.get_running_loop().call_later(self._settings.step_timeout, self._expire, worker)
-
-    def _expire(self, worker: _Worker) -> None:
-        worker.lost = f"an environment took longer than {self._settings.step_timeout:g} s"
-        worker.ending = asyncio.get_running_loop().create_task(self._end(worker, worker.lost))
-
-    async def _ask(self, worker: _Worker, request: dict[str, Any]) -> dict[str, Any]:
-        if worker.lost:
-            raise EpisodeLost(f"its environment worker is gone: {worker.lost}")
-        number = next(self._numbers)
-        waiting = _Request(number, asyncio.get_running_loop().create_future())
-        worker.waiting.append(waiting)
-        if len(worker.waiting) == 1:
-            self._set_clock(worker)
-        await _write_line(worker.requests, {"number": number, **request})
-        answer = await waiting.done
-        if "error" in answer:
-            raise EpisodeLost(f"the environment raised {answer['error']}")
-        return answer
-
-    async def _end(self, worker: _Worker, reason: str) -> None:
-        worker.lost = worker.lost or reason
-        if worker.process.poll() is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):  # gone, or (macOS) going
-                os.killpg(worker.process.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            await asyncio.to_thread(worker.process.wait, _ENDING_SECONDS)
-        status = worker.process.returncode
-        worker.requests.close()
-        if worker.reader is not None and worker.reader is not asyncio.current_task():
-            worker.reader.cancel()
-        if worker.clock is not None:
-            worker.clock.cancel()
-        gone = f"its environment worker is gone: {worker.lost} (exit status {status})"
-        while worker.waiting:
-            request = worker.waiting.popleft()
-            if not request.done.done():
-                request.done.set_exception(EpisodeLost(gone))
+        task = self._workers[place]
+        if task is not None and task.done() and not task.exception() and (lost := task.result().lost):
+            logger.warning("environment worker %d is replaced: %s", place, lost)
+            task = None
+        if task is None or (task.done() and task.exception()):
+            task = self._workers[place] = asyncio.create_task(_start_worker(self._settings))
+        return await asyncio.shield(task)
 
 
 class RemoteEnvironment:
-    """One environment in a worker, made by `EnvironmentPool.start`; has the first observation and info."""
+    """One environment in a worker, started by `EnvironmentPool.start`.
 
-    def __init__(
-        self, pool: EnvironmentPool, worker: _Worker, place: int, slot: int, observation: str, info: dict[str, Any]
-    ) -> None:
-        self.observation, self.info = observation, info
-        self._pool, self._worker, self._place, self._slot = pool, worker, place, slot
-        self._over = False
+    Attributes:
+        observation: the first observation.
+        info: the first info.
+    """
+
+    def __init__(self, worker: _Worker, slot: int, first: Mapping[str, Any], free: Callable[[], None]) -> None:
+        """`first` is the worker's answer to the start; `free` is called once, when the episode is over."""
+        self.observation, self.info = first["observation"], first["info"]
+        self._worker, self._slot, self._free, self._over = worker, slot, free, False
 
     async def step(self, command: str) -> StepResult:
         """One step. `EpisodeLost` if the worker died or exceeded the time-out, or the environment raised."""
         try:
-            answer = await self._pool._ask(self._worker, {"slot": self._slot, "step": command})
+            answer = await self._worker.ask({"slot": self._slot, "step": command})
         except BaseException:
             self._finish()
             raise
@@ -334,20 +183,123 @@ class RemoteEnvironment:
         return answer["observation"], answer["reward"], answer["terminated"], answer["truncated"], answer["info"]
 
     async def close(self) -> None:
-        """Free the place, also before the end of the episode."""
+        """Delete the environment, also before the end of its episode."""
         if not self._over:
             self._finish()
             if not self._worker.lost:
-                await self._pool._ask(self._worker, {"slot": self._slot, "drop": True})
+                await self._worker.ask({"slot": self._slot, "drop": True})
 
     def _finish(self) -> None:
         if not self._over:
             self._over = True
-            self._pool._loads[self._place] -= 1
+            self._free()
 
 
-async def _start_process(command: list[str]) -> _Worker:
-    """Start a worker process, its input and output one socket.
+class _Worker:
+    """A worker process, and its unanswered requests.
+
+    Attributes:
+        process: the process.
+        lost: why the process is gone; empty while it runs.
+        ready: set when the process has built its suite.
+    """
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        answers: asyncio.StreamReader,
+        requests: asyncio.StreamWriter,
+        step_timeout: float,
+    ) -> None:
+        self.process, self.lost = process, ""
+        self._answers, self._requests, self._step_timeout = answers, requests, step_timeout
+        self.ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._waiting = deque([self.ready])  # oldest first
+        self._clock: asyncio.TimerHandle | None = None
+        self._reader = asyncio.create_task(self._read())
+
+    async def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a request. `EpisodeLost` if the worker is gone or the environment raised."""
+        if self.lost:
+            raise EpisodeLost(f"its environment worker is gone: {self.lost}")
+        waiting: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        if len(self._waiting) == 1:
+            self._set_clock()
+        if not self._requests.is_closing():  # `_read` reports a closed connection
+            self._requests.write((json.dumps(request) + "\n").encode())
+            with contextlib.suppress(ConnectionError):
+                await self._requests.drain()
+        answer = await waiting
+        if "error" in answer:
+            raise EpisodeLost(f"the environment raised {answer['error']}")
+        return answer
+
+    async def end(self, reason: str) -> None:
+        """End the process; its waiting requests raise `EpisodeLost`."""
+        self._kill(reason)
+        await self._reader
+
+    async def _read(self) -> None:
+        """Pass answers to their requests, which they follow in order, until the process ends."""
+        try:
+            while (line := await self._answers.readline()).endswith(b"\n"):
+                answer, waiting = json.loads(line), self._waiting.popleft()
+                self._set_clock()
+                if not waiting.done():
+                    waiting.set_result(answer)
+        except ConnectionError:  # the process ended before it had read all requests
+            pass
+        except ValueError:
+            self._kill(f"an answer has more than {_LONGEST_ANSWER} bytes")
+        self.lost = self.lost or "its process died"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            await asyncio.to_thread(self.process.wait, _ENDING_SECONDS)
+        self._kill(self.lost)
+        gone = f"its environment worker is gone: {self.lost} (exit status {self.process.returncode})"
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_exception(EpisodeLost(gone))
+
+    def _set_clock(self) -> None:
+        """Start the time-out of the oldest request; those of later ones start when they are the oldest."""
+        if self._clock is not None:
+            self._clock.cancel()
+        self._clock = None
+        if self._waiting:
+            reason = f"an environment took longer than {self._step_timeout:g} s"
+            self._clock = asyncio.get_running_loop().call_later(self._step_timeout, self._kill, reason)
+
+    def _kill(self, reason: str) -> None:
+        """Kill the process and those that it forked, and close the connection, so that `_read` ends."""
+        self.lost = self.lost or reason
+        if self._clock is not None:
+            self._clock.cancel()
+        if self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # gone, or (macOS) going
+                os.killpg(self.process.pid, signal.SIGKILL)
+        self._requests.transport.abort()
+
+
+async def _start_worker(settings: WorkerSettings) -> _Worker:
+    """Start a worker process and wait until it has built its suite. `EpisodeLost` if it does not."""
+    worker = _Worker(*await _start_process(settings.command()), settings.step_timeout)
+    try:
+        await asyncio.wait_for(worker.ready, _START_UP_SECONDS)
+    except (TimeoutError, EpisodeLost) as error:
+        await worker.end(f"not ready after {_START_UP_SECONDS:g} s")
+        raise EpisodeLost(
+            f"an environment worker did not start ({worker.lost}; exit status {worker.process.returncode}): its own "
+            f"message is in the log. Environment {settings.name!r}, options {settings.options}"
+        ) from error
+    return worker
+
+
+async def _start_process(
+    command: list[str],
+) -> tuple[subprocess.Popen[bytes], asyncio.StreamReader, asyncio.StreamWriter]:
+    """Start a process whose input and output are one socket; return the process and the streams from and to it.
 
     `Popen` instead of the event loop's own start of processes: uvloop, which Ray's workers run on, forks, and a process
     with threads of gRPC or OpenMP can deadlock between fork and exec, in handlers that these libraries registered.
@@ -362,32 +314,4 @@ async def _start_process(command: list[str]) -> _Worker:
         undo.callback(process.kill)
         answers, requests = await asyncio.open_connection(sock=ours, limit=_LONGEST_ANSWER)
         undo.pop_all()
-    return _Worker(process, answers, requests)
-
-
-async def _write_line(requests: asyncio.StreamWriter, request: dict[str, Any]) -> None:
-    """Send a request. Nothing is raised for a closed connection: the reader of the answers reports it."""
-    if requests.is_closing():
-        return
-    requests.write((json.dumps(request) + "\n").encode())
-    with contextlib.suppress(ConnectionError):
-        await requests.drain()
-
-
-async def _read_line(answers: asyncio.StreamReader) -> dict[str, Any]:
-    """The next answer; empty at the end of the output. `ValueError` for a line that is no answer."""
-    try:
-        line = await answers.readline()
-    except ValueError as error:
-        raise ValueError(f"it wrote a line of more than {_LONGEST_ANSWER} bytes") from error
-    except ConnectionError:  # it ended before it had read all requests
-        return {}
-    if not line.endswith(b"\n"):
-        return {}
-    try:
-        answer = json.loads(line)
-    except (ValueError, RecursionError):
-        answer = None
-    if not isinstance(answer, dict) or not answer:
-        raise ValueError(f"it wrote {line[:80]!r}, which is no answer")
-    return answer
+    return process, answers, requests

@@ -1,13 +1,13 @@
 """The process that runs environments: one line of JSON per request on its input, one per answer on its output.
 
-    {"number": 7, "slot": 3, "start": ["train", 17, 1234]}    start task 17 of split train with seed 1234 in slot 3
-    {"number": 8, "slot": 3, "step": "go to desk 1"}          one step of that environment
-    {"number": 9, "slot": 3, "drop": true}                    delete it
+    {"slot": 3, "start": ["train", 17, 1234]}    start task 17 of split train with seed 1234 in slot 3
+    {"slot": 3, "step": "go to desk 1"}          one step of that environment
+    {"slot": 3, "drop": true}                    delete it
 
-Answers are `{"number": 7, "observation": …, "reward": …, "terminated": …, "truncated": …, "info": {…}}` in the order
-of the requests, or `{"number": 7, "error": "…"}`; an error in one environment does not affect the others. It is a child
-process, started as `python -m hgpo.integrations.verl.env_worker NAME OPTIONS_JSON MAX_STEPS`. It needs neither Ray nor
-torch, and unpickles nothing.
+Answers are `{"observation": …, "reward": …, "terminated": …, "truncated": …, "info": {…}}` or `{"error": "…"}`, in the
+order of the requests; an error in one environment does not affect the others. The first line is `{"ready": true}`. The
+process is started as `python -m hgpo.integrations.verl.env_worker SETTINGS_JSON`. It needs neither Ray nor torch, and
+unpickles nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
 from hgpo.envs.base import Env, Info
@@ -36,6 +37,29 @@ _INFO: dict[str, Callable[[Any], Any]] = {
 _PARENT_CHECK_SECONDS = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """The environment of a worker process.
+
+    Attributes:
+        name: of the environment.
+        options: of the environment.
+        max_steps: after which an episode is truncated.
+        step_timeout: seconds that one step or start may take.
+        sends_state: whether answers have the exact state, for `rollout.state = "simulator"`.
+    """
+
+    name: str
+    options: dict[str, Any]
+    max_steps: int
+    step_timeout: float
+    sends_state: bool = False
+
+    def command(self) -> list[str]:
+        """The command line of the process."""
+        return [sys.executable, "-m", "hgpo.integrations.verl.env_worker", json.dumps(asdict(self))]
+
+
 class EnvironmentHost:
     """Environments by slot; with `sends_state`, answers have the exact state."""
 
@@ -45,20 +69,20 @@ class EnvironmentHost:
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Carry out one request. An exception of an environment becomes an `error` in the answer."""
-        number, slot = request["number"], request["slot"]
+        slot = request["slot"]
         try:
             if "drop" in request:
                 self._environments.pop(slot, None)
-                return {"number": number}
+                return {}
             if "start" in request:
-                return {"number": number, **self._start(slot, *request["start"])}
-            return {"number": number, **self._step(slot, request["step"])}
+                return self._start(slot, *request["start"])
+            return self._step(slot, request["step"])
         except Exception as error:  # of any type, from a user's environment; the agent worker reports it
             self._environments.pop(slot, None)
             reason = (
                 str(error) if isinstance(error, EnvContractError) else f"{type(error).__name__}: {safe_text(error)}"
             )
-            return {"number": number, "error": reason}
+            return {"error": reason}
 
     def _start(self, slot: int, split: str, index: int, seed: int) -> dict[str, Any]:
         environment = self._suite.tasks(split)[index].make()
@@ -110,17 +134,17 @@ def serve(requests: TextIO, answers: TextIO, host: EnvironmentHost) -> None:
 def main(arguments: list[str]) -> None:
     """Build the suite, report that it is ready, serve."""
     end_with_parent()
-    name, options, max_steps, sends_state = arguments
+    settings = WorkerSettings(**json.loads(arguments[0]))
     # Programs that an environment starts inherit neither: they would keep the connection open after this process.
     requests = os.fdopen(os.dup(sys.stdin.fileno()), encoding="utf-8")
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     with open(os.devnull, encoding="utf-8") as nothing:
         os.dup2(nothing.fileno(), sys.stdin.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # keeps an environment's prints out of the answers
-    suite = LimitedSuite(make(name, **json.loads(options)), int(max_steps))
+    suite = LimitedSuite(make(settings.name, **settings.options), settings.max_steps)
     answers.write(json.dumps({"ready": True}) + "\n")
     answers.flush()
-    serve(requests, answers, EnvironmentHost(suite, sends_state=bool(int(sends_state))))
+    serve(requests, answers, EnvironmentHost(suite, sends_state=settings.sends_state))
 
 
 if __name__ == "__main__":

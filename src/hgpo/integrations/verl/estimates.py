@@ -21,21 +21,25 @@ if TYPE_CHECKING:
     from hgpo.training.run_plan import ModelSummary
 
 _CONTEXTS = 2 * GIB  # CUDA contexts and libraries of the training process and of vLLM; a guess
-_ASLEEP = 4 * GIB  # what vLLM keeps while the policy is updated, its CUDA graphs and buffers; a guess
-_FUSED_CHUNK, _FUSED_LOGIT, _LOGIT = 512, 22, 4  # logits at a time with fused kernels; bytes of each, per byte without
-_PROMPT_SHARE = 2  # logits are those of responses; prompts are taken to be half as long as they may be
-# 282 to 298 s an update were published; taken to be those of 1.5B on ALFWorld, on two GPUs of a kind not known here.
+_ASLEEP = 4 * GIB  # CUDA graphs and buffers that vLLM keeps while the policy is updated; a guess
+_FUSED_CHUNK, _FUSED_LOGIT, _LOGIT = (
+    512,
+    22,
+    4,
+)  # with fused kernels: tokens at a time, bytes per logit; without: factor
+_PROMPT_SHARE = 2  # only responses have logits; prompts are assumed to have half their longest length
+# Published: 282 to 298 s per update. Assumed: 1.5B on ALFWorld, on two GPUs; the kind of GPU is not known.
 _PUBLISHED_SECONDS, _PUBLISHED_GPUS, _PUBLISHED_PARAMETERS, _PUBLISHED_STEPS = 290, 2, 1_543_714_304, 16 * 8 * 50
-_HOURS_FROM = "290 s an update, published for 1.5B on two GPUs, in proportion to parameters and steps"
-_TOKEN = 2 * 32  # bytes of a stored token in the queue and in the trainer; the trainer's were measured (docs/verl.md)
-_RANK_PROCESSES, _AGENT_WORKER = 6 * GIB, GIB  # a rank's and its vLLM's processes, an agent worker; guesses
+_HOURS_FROM = "from 290 s per update, published for 1.5B on two GPUs, in proportion to parameters and steps"
+_TOKEN = 2 * 32  # bytes of a token in the queue and in the trainer; the trainer's were measured (docs/verl.md)
+_RANK_PROCESSES, _AGENT_WORKER = 6 * GIB, GIB  # host memory of a rank with vLLM and of an agent worker; guesses
 _MORE_HOST_MEMORY = (
-    "memory may not suffice. What reduces it: param_offload=false and optimizer_offload=false, "
-    "training.kl_coefficient=0 (no reference), more verl.nodes, fewer verl.agent_workers"
+    "memory may not suffice; reduce it with param_offload=false and optimizer_offload=false, "
+    "training.kl_coefficient=0 (no reference), more verl.nodes, or fewer verl.agent_workers"
 )
 _MORE_MEMORY = (
-    "memory may not suffice. What reduces it: a smaller training.micro_batch_tokens, policy.lora.rank=32, a smaller "
-    "verl.overrides.actor_rollout_ref.rollout.gpu_memory_utilization, offload (docs/verl.md)"
+    "memory may not suffice; reduce it with a smaller training.micro_batch_tokens, policy.lora.rank=32, a smaller "
+    "verl.overrides.actor_rollout_ref.rollout.gpu_memory_utilization, or offloading (docs/verl.md)"
 )
 
 VerlConfig = Mapping[str, Any]
@@ -44,7 +48,7 @@ VerlConfig = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One result of a check. `remedy` is empty where nothing has to change; a `fatal` one stops the run."""
+    """One result of a check. `remedy` is empty if nothing has to change. A `fatal` finding stops the run."""
 
     what: str
     found: str
@@ -56,7 +60,7 @@ class Finding:
 
 
 def memory_finding(policy: PolicySettings, verl_config: VerlConfig, gpu: int) -> Finding:
-    """The estimate for a GPU of `gpu` bytes; a note where it exceeds that, never fatal."""
+    """The memory estimate for a GPU of `gpu` bytes, with a remedy if it exceeds them; never fatal."""
     from hgpo.training.run_plan import described, summarise_model  # loads PyTorch
 
     phases = estimate_gpu_memory(summarise_model(policy), verl_config, gpu)
@@ -67,17 +71,17 @@ def memory_finding(policy: PolicySettings, verl_config: VerlConfig, gpu: int) ->
 
 
 def estimate_gpu_memory(model: ModelSummary, verl_config: VerlConfig, gpu: int) -> dict[str, dict[str, float]]:
-    """GiB by phase and by part; the phases follow each other, so the largest counts.
+    """GiB by phase and by part. Phases follow each other, so the largest one decides.
 
     Args:
         model: sizes of the trained model.
         verl_config: verl's composed configuration.
-        gpu: bytes of the GPU, of which vLLM takes a share.
+        gpu: bytes of the GPU; vLLM takes a share of them.
     """
     part, trainer = verl_config["actor_rollout_ref"], verl_config["trainer"]
     settings, engine, rollout = part["model"], part["actor"]["fsdp_config"], part["rollout"]
     ranks = trainer["nnodes"] * trainer["n_gpus_per_node"]
-    rank = (settings.get("lora") or {}).get("rank", 0) or settings["lora_rank"]
+    rank = settings["lora_rank"]
     number = _bytes_of((engine["mixed_precision"] or {}).get("param_dtype", "bf16"))
     adapters = model.adapter_parameters(rank)
     weights, gradients = _weights_and_gradients(model, adapters, engine, ranks)
@@ -90,7 +94,7 @@ def estimate_gpu_memory(model: ModelSummary, verl_config: VerlConfig, gpu: int) 
     gathered = embeddings + 2 * (model.parameters - embeddings) // model.layers
     resting, moments = _resting(weights, gradients, engine)
     critic = {}
-    if verl_config["critic"]["enable"]:  # it has the policy's size, and rests while the policy is updated
+    if verl_config["critic"]["enable"]:  # it has the policy's size, and is idle while the policy is updated
         of_critic = verl_config["critic"]["fsdp"]
         critic = {"critic": sum(_resting(*_weights_and_gradients(model, adapters, of_critic, ranks), of_critic))}
     phases = {
@@ -115,7 +119,7 @@ def estimate_gpu_memory(model: ModelSummary, verl_config: VerlConfig, gpu: int) 
 
 
 def host_memory_finding(policy: PolicySettings, verl_config: VerlConfig, memory: int) -> Finding:
-    """The estimate for a machine of `memory` bytes; a note where it exceeds that, never fatal."""
+    """The memory estimate for a machine of `memory` bytes, with a remedy if it exceeds them; never fatal."""
     from hgpo.training.run_plan import described, summarise_model  # loads PyTorch
 
     parts = estimate_host_memory(summarise_model(policy), verl_config)
@@ -127,13 +131,13 @@ def host_memory_finding(policy: PolicySettings, verl_config: VerlConfig, memory:
 def estimate_host_memory(model: ModelSummary, verl_config: VerlConfig) -> dict[str, float]:
     """GiB of a node by part, while the policy is updated; loading a model takes 4 bytes per parameter for a moment.
 
-    Offloaded weights take 4 bytes per parameter and moments 8, divided by the nodes, and the reference, which is always
-    offloaded, what its type takes. A critic has the policy's settings, unless it has its own. With LoRA, the adapter
-    alone has moments, the policy's base is the reference, and each sleeping vLLM keeps the model here.
+    Offloaded weights take 4 bytes per parameter and offloaded moments 8, divided by the nodes. The reference is always
+    offloaded, in its own type. With LoRA, only the adapter has moments, the policy's base model is the reference, and
+    each sleeping vLLM keeps the model in host memory.
     """
     part, trainer = verl_config["actor_rollout_ref"], verl_config["trainer"]
     actor, rollout, gpus = part["actor"], part["rollout"], trainer["n_gpus_per_node"]
-    rank = (part["model"].get("lora") or {}).get("rank", 0) or part["model"]["lora_rank"]
+    rank = part["model"]["lora_rank"]
     trained = model.adapter_parameters(rank) if rank else model.parameters
     engines = [actor["fsdp_config"]] + [verl_config["critic"]["fsdp"]] * verl_config["critic"]["enable"]
     offloaded = 0
@@ -154,7 +158,7 @@ def estimate_host_memory(model: ModelSummary, verl_config: VerlConfig) -> dict[s
 
 
 def cost_findings(config: Config) -> list[Finding]:
-    """GPU hours and disk of a whole training, estimated; empty where the model's sizes cannot be read."""
+    """Estimates of GPU hours and disk for a whole training; empty if the model's sizes cannot be read."""
     from hgpo.training.run_plan import summarise_model  # loads PyTorch
 
     try:
@@ -178,9 +182,9 @@ def estimate_gpu_hours(model: ModelSummary, steps: int) -> float:
 
 
 def estimate_disk(model: ModelSummary, keep_checkpoints: int, lora_rank: int) -> int:
-    """Bytes of the kept checkpoints and of one in the making: weights, two moments, and the weights for transformers.
+    """Bytes of the kept checkpoints and of one being written: weights, two moments, and the weights for transformers.
 
-    With LoRA (`lora_rank` above 0), those of the adapter alone.
+    With LoRA (`lora_rank` above 0), only the adapter's.
     """
     trained = model.adapter_parameters(lora_rank) if lora_rank else model.parameters
     return (keep_checkpoints + 1) * 16 * trained

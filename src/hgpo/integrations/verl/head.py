@@ -3,11 +3,11 @@
     tokens -> [decoder] -> hidden states T -> those that predict responses N -> [head, log-softmax, entropy] -> N values
                                               -> T values, zero at all other positions
 
-verl 0.9.1 computes logits, log-probs and entropies of all T tokens and then reads those of the N response tokens. Here
-the decoder's output is cut down before the head, with and without fused kernels, and the values are written back at
-their positions, where verl reads them. Of a padded micro-batch the N positions are those of its packed tokens.
+verl 0.9.1 computes logits, log-probs and entropies of all T tokens and then uses only those of the N response tokens.
+Here the head receives only the N hidden states that it needs, with and without fused kernels. The values are then
+written to their positions among T, where verl reads them. Positions count real tokens, also in a padded micro-batch.
 
-With Ulysses sequence parallelism, and for rows without a response, verl's own computation stays.
+With Ulysses sequence parallelism, and for rows without a response, verl's own computation is used.
 
 Every process of a run loads this module. Needs verl. Shape suffixes: B rows, T packed tokens, N response tokens, V
 vocabulary, H hidden size.
@@ -26,7 +26,7 @@ _POSITIONS = "response_positions"
 
 
 def prepare_model_inputs(engine: Any, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
-    """verl's, for a head that is given N hidden states in place of T."""
+    """verl's method, for a head that receives N hidden states instead of T."""
     inputs, facts = _prepare_model_inputs(engine, micro_batch)
     if engine.use_ulysses_sp or "responses" not in micro_batch:
         return inputs, facts
@@ -50,7 +50,7 @@ def prepare_model_inputs(engine: Any, micro_batch: TensorDict) -> tuple[dict[str
 
 
 def _cut_next_output(module: Any, place_N: torch.Tensor) -> None:
-    """Have the decoder return, once, the hidden states [1, N, H] at these places of its flattened output."""
+    """Make the decoder's next call return only the hidden states at these places of its flattened output: [1, N, H]."""
 
     def cut(_: Any, arguments: Any, output: Any) -> None:
         hook.remove()
@@ -63,7 +63,7 @@ def _cut_next_output(module: Any, place_N: torch.Tensor) -> None:
 def prepare_model_outputs(
     engine: Any, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
 ) -> dict[str, torch.Tensor]:
-    """verl's, of responses as a packed micro-batch, then with zeros at the tokens that predict no response."""
+    """verl's method on the responses as a packed micro-batch; then zeros are added for all other tokens."""
     position_N = output_args.get(_POSITIONS)
     if position_N is None:
         found: dict[str, torch.Tensor] = _prepare_model_outputs(
@@ -87,5 +87,5 @@ def _at_positions(response: torch.Tensor, position_N: torch.Tensor, offset_B: to
 
 _prepare_model_inputs = replace("FSDPEngineWithLMHead.prepare_model_inputs", prepare_model_inputs)
 _prepare_model_outputs = replace("FSDPEngineWithLMHead.prepare_model_outputs", prepare_model_outputs)
-# It inherits the first; the value of a state is read at its prompt.
+# This class inherits the first method. It keeps verl's: the value of a state is read at its prompt.
 replace("FSDPEngineWithValueHead.prepare_model_inputs", _prepare_model_inputs)

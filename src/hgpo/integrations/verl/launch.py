@@ -1,8 +1,7 @@
 """Starts a run on verl: composes verl's settings, checks machine and cluster, makes the start policy, runs verl.
 
-Settings are checked before Ray starts, and the cluster before a model is loaded. verl's configuration is composed by
-Hydra, with verl's own classes. A warm start on a GPU runs in a separate process, whose end releases the GPU's memory
-before verl allocates it.
+Settings are checked before Ray starts, and the cluster before a model is loaded. Hydra composes verl's configuration
+from verl's own files. The warm start runs in a separate process, which frees a GPU's memory when it ends.
 """
 
 from __future__ import annotations
@@ -20,11 +19,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from hgpo.assemble import prepare_start, record_environment, training_suite
+from hgpo.assemble import prepare_start, training_suite
 from hgpo.config import Config, ConfigError, check_names
 from hgpo.config.loading import as_tree
 from hgpo.config.settings import PolicySettings, VerlSettings
-from hgpo.envs.wrappers import LimitedSuite
 from hgpo.integrations.verl import verl_api
 from hgpo.integrations.verl.config import (
     check_for_verl,
@@ -32,12 +30,11 @@ from hgpo.integrations.verl.config import (
     mapped_settings,
     on_cpu,
     reject_owned,
-    stored_rows,
     suggested_settings,
     vllm_environment,
     vllm_on_cpu,
 )
-from hgpo.integrations.verl.mode import batches_ahead, check_mode, mode_settings, suggested_for_mode
+from hgpo.integrations.verl.mode import check_mode, mode_settings, suggested_for_mode
 from hgpo.integrations.verl.preflight import (
     RayNeeds,
     check_cluster,
@@ -58,11 +55,12 @@ from hgpo.utils.progress import Reporter
 logger = logging.getLogger(__name__)
 
 RECIPE_KEY = "hgpo"
-# Imported by every process of a run, through verl's `VERL_USE_EXTERNAL_MODULES`: they register themselves with verl,
-# and one that fails to load stops the process, where verl skips a failing `verl.plugins` entry point.
-_MODULES = ("engine", "head", "agent_loop", "trainers")  # after "cpu", since other modules of verl ask for the platform
-# Copied to the workers of a joined cluster, which do not have this shell's environment. Nothing secret may be listed
-# here: Ray writes these variables into its logs.
+# verl imports these modules in every process of a run (`VERL_USE_EXTERNAL_MODULES`), and they register with verl. An
+# error in one of them stops the process; a failing entry point of `verl.plugins` would only be skipped. On a CPU, "cpu"
+# comes first, since verl's modules read the platform at their import.
+_MODULES = ("engine", "head", "agent_loop", "trainers")
+# Environment variables for the workers of a cluster that the command did not start. Ray logs them, so never list
+# secrets here.
 FORWARDED = (
     "ALFWORLD_DATA",
     "HF_HOME",
@@ -96,21 +94,21 @@ def train(config: Config, reporter: Reporter) -> RunDirectory:
     where = training_processes(config.policy, config.verl)
     for line in plan_lines(config, summarise_model(config.policy).parameters, where):
         reporter.say(line)
-    suite = training_suite(config.environment, config.evaluation, config.warm_start)
+    training_suite(
+        config.environment, config.evaluation, config.warm_start
+    )  # rejects settings that the tasks do not fit
     create_run_directory(config)
     with exclusive(run.path):
-        return _run(run, config, suite, reporter)
+        return _run(run, config, reporter)
 
 
 def resume(path: Path, reporter: Reporter) -> RunDirectory:
-    """Continue the run in `path` from its newest checkpoint. A complete run is left unchanged."""
+    """Continue the run in `path` from its newest checkpoint."""
     run, config = open_run_directory(path.resolve())
-    if run.complete:
-        return run
     check_names(config)
     _check_machine(compose(config, run_directory=run.path), config.policy, config.verl, reporter)
     with exclusive(run.path):
-        return _run(run, config, training_suite(config.environment, config.evaluation, config.warm_start), reporter)
+        return _run(run, config, reporter)
 
 
 def _check_machine(verl_config: Any, policy: PolicySettings, verl: VerlSettings, reporter: Reporter) -> None:
@@ -125,16 +123,12 @@ def training_processes(policy: PolicySettings, verl: VerlSettings) -> str:
     return f"on verl with {ranks} {kind}" + (f" on {verl.nodes} nodes" if verl.nodes > 1 else "")
 
 
-def _run(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter) -> RunDirectory:
+def _run(run: RunDirectory, config: Config, reporter: Reporter) -> RunDirectory:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    use_threads(config.run.threads)  # of this process; the others read `OMP_NUM_THREADS`
     recover(run.checkpoints)
-    record_environment(run, config.environment.name, suite)
-    if on_cpu(config.policy):
-        prepare_start(run, config, suite, reporter)
-    elif config.warm_start.enabled and not run.start.exists():
+    if config.warm_start.enabled and not run.start.exists():
         prepare_start_apart(run, quiet=reporter.console.quiet)
     verl_config = compose(config, run_directory=run.path)
     began = time.monotonic()
@@ -154,7 +148,7 @@ def _run(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Repor
 
 
 def prepare_start_apart(run: RunDirectory, *, quiet: bool) -> None:
-    """`hgpo.assemble.prepare_start` in another process, which reads the run's settings; its errors are raised here.
+    """Run `hgpo.assemble.prepare_start` in another process, which reads the run's settings. Its errors are raised here.
 
     Raises:
         RuntimeError: that process was killed.
@@ -164,7 +158,7 @@ def prepare_start_apart(run: RunDirectory, *, quiet: bool) -> None:
             processes.submit(_prepare, run.path, quiet).result()
         except BrokenProcessPool as error:
             raise RuntimeError(
-                "the process of the warm start was killed, as the system does where memory runs out: try a smaller "
+                "the process of the warm start was killed, probably because memory ran out: try a smaller "
                 "warm_start.micro_batch_tokens"
             ) from error
 
@@ -178,7 +172,7 @@ def _prepare(path: Path, quiet: bool) -> None:
 
 
 class WithSecrets:
-    """A Ray actor class whose actors get the trackers' variables; the watchdog may kill them."""
+    """Wraps a Ray actor class: its actors get the trackers' environment variables, and the watchdog can kill them."""
 
     def __init__(self, actor_class: Any, watchdog: Watchdog) -> None:
         self._actor_class, self._watchdog = actor_class, watchdog
@@ -199,20 +193,20 @@ def _set_secrets(_: Any, secrets: dict[str, str]) -> None:
 
 
 def _set_environment(policy: PolicySettings, verl: VerlSettings, threads: int | None) -> None:
-    """verl reads these variables when it is imported, here and in every worker that this process starts."""
+    """Set environment variables that verl reads at its import, for this process and the workers that it starts."""
     modules = (*(["cpu"] if on_cpu(policy) else []), *_MODULES)
     os.environ["VERL_USE_EXTERNAL_MODULES"] = ",".join(f"hgpo.integrations.verl.{name}" for name in modules)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if threads:
         os.environ["OMP_NUM_THREADS"] = str(threads)
-    # TransferQueue asks for 8 threads at every message, and warns each time where there are fewer cores.
+    # TransferQueue's default is 8 threads; with fewer cores it prints a warning at every message.
     os.environ.setdefault("TQ_NUM_THREADS", str(min(8, threads or os.cpu_count() or 1)))
     if on_cpu(policy):
         os.environ["VERL_PLATFORM"] = "cpu"
-        # Else Ray hides all GPUs from processes that asked for none.
+        # By default Ray hides all GPUs from processes that request none.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     elif verl.rollout == "vllm":
-        # verl switches the cache of compiled graphs off, since processes that start together could write broken files
+        # verl disables the cache of compiled graphs, since processes that start together could write broken files
         # (vllm-project/vllm issue 24601). Since 2.10, PyTorch writes them atomically (pytorch/pytorch 162432).
         os.environ.setdefault(_NO_COMPILE_CACHE, "0")
     if vllm_on_cpu(policy, verl):
@@ -232,7 +226,7 @@ def _start_ray(verl: VerlSettings, verl_config: Any, *, quiet: bool) -> None:
         options["address"] = verl.ray_address
     else:
         cpus = verl.ray_cpus or max(os.cpu_count() or 1, needs.cpus)
-        # "local", or Ray would join any cluster that runs on this machine.
+        # Without "local", Ray joins a cluster that already runs on this machine.
         options |= {"address": "local", "include_dashboard": False, "num_cpus": cpus}
         if cpu:
             options["num_gpus"] = needs.gpus  # one logical GPU for each process that trains or only samples
@@ -248,7 +242,9 @@ def _start_ray(verl: VerlSettings, verl_config: Any, *, quiet: bool) -> None:
                 raise
             logger.warning("Ray's processes did not start within 30 seconds; starting them again")
             ray.shutdown()
-    raise ConfigError(f"cannot start {where}: it was too slow {_RAY_ATTEMPTS} times; try again when less runs here")
+    raise ConfigError(
+        f"cannot start {where}: it was too slow {_RAY_ATTEMPTS} times; try again when the machine is less busy"
+    )
 
 
 # ---- verl's configuration ------------------------------------------------------------------------------------------
@@ -262,8 +258,8 @@ def compose(config: Config, *, run_directory: Path | None = None) -> Any:
         run_directory: the run's folder; default: that of the recipe.
 
     Raises:
-        ConfigError: names the setting that verl does not know or rejects, that the recipe's own tables decide, or a
-            tracker that is not available.
+        ConfigError: verl does not have or rejects a setting, an override contradicts the recipe, or a tracker is not
+            available.
     """
     installed = require_verl()
     environment, policy, training, verl = config.environment, config.policy, config.training, config.verl
@@ -275,23 +271,24 @@ def compose(config: Config, *, run_directory: Path | None = None) -> Any:
 
     run = RunDirectory(run_directory or config.run_directory.resolve())
     planned = config.warm_start.enabled and not run.start.exists()  # a new run is checked before its warm start
-    policies = RunPolicies(run, config.policy, config.warm_start.enabled, config.run.seed)
+    policies = RunPolicies(run, policy, config.warm_start.enabled, config.run.seed)
     model = str(run.start) if planned else policies.start_source()
-    suggested = suggested_settings(config)
-    suggested |= suggested_for_mode(verl, config.policy, stored_rows(config, batches_ahead(verl)))
+    suggested = suggested_settings(config) | suggested_for_mode(verl, policy)
     mapped = mapped_settings(config, model, run.path)
-    mapped |= mode_settings(verl, config.policy, config.rollout.tasks_per_update)
+    mapped |= mode_settings(verl, policy, config.rollout.tasks_per_update)
     overrides = dict(leaves(verl.overrides))
     for name in overrides:
         reject_owned(name, mapped, recomputes_log_probs=config.recomputes_log_probs)
     verl_config = verl_api.default_settings()
+    if unknown := verl_api.unknown_settings(verl_config, overrides):
+        raise ConfigError(f"verl.overrides: verl {installed} has no settings {', '.join(unknown)}")
     if unknown := verl_api.unknown_settings(verl_config, [*verl_api.READ_SETTINGS, *suggested, *mapped]):
         raise ConfigError(
             f"verl {installed} has no settings {', '.join(unknown)}; hgpo supports {verl_api.SUPPORTED}: pip install "
             f"{verl_api.TESTED}"
         )
     for name, value in {**suggested, **overrides, **{name: one.value for name, one in mapped.items()}}.items():
-        _set(verl_config, name, value)
+        OmegaConf.update(verl_config, name, value, force_add=True)
     settings = json.dumps(as_tree(config)).replace("$", "\\u0024")  # OmegaConf would replace ${…} in texts
     recipe = {"settings": settings, "run_directory": str(run.path)}
     OmegaConf.update(verl_config, RECIPE_KEY, recipe, force_add=True)
@@ -317,22 +314,8 @@ def recipe_of(verl_config: Any) -> tuple[Config, Path]:
     return config, Path(stored["run_directory"])
 
 
-def _set(verl_config: Any, name: str, value: Any) -> None:
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    parts = name.split(".")
-    depth = next((index for index, part in enumerate(parts) if part in verl_api.OPEN_TABLES), 0)
-    try:
-        in_open_table = depth > 0 and OmegaConf.select(verl_config, ".".join(parts[:depth])) is not None
-        OmegaConf.update(verl_config, name, value, force_add=in_open_table or name in verl_api.LEFT_OUT)
-    except (OmegaConfBaseException, AttributeError, KeyError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"verl.overrides.{name}: verl does not take this setting ({reason})") from error
-
-
 def _validate(verl_config: Any) -> None:
-    """Run verl's checks, and build verl's classes of every part that needs no model."""
+    """Run verl's checks, and create verl's configuration objects that need no model."""
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -347,7 +330,7 @@ def _validate(verl_config: Any) -> None:
             verl_api.validate_config(
                 config=checked,
                 use_reference_policy=verl_api.need_reference_policy(verl_config),
-                use_critic=False,  # its class reads the model, which a warm start makes later
+                use_critic=False,  # its class reads the model, which the warm start has not made yet
             )
             critic = copy.deepcopy(verl_config.critic)
             critic.model = None

@@ -36,7 +36,7 @@ _PEAK_MEMORY = tuple(f"{role}/perf/max_memory_allocated_gb" for role in ("actor"
 
 
 def update_metrics(verl_metrics: Mapping[str, Any], settings: TrainingSettings) -> dict[str, float]:
-    """The update's means and, if measured, the mismatch of rollout engine and trainer.
+    """The metrics of an update under this project's names; those that verl did not report are absent.
 
     `loss` is the sum of its terms, as in the built-in trainer.
     """
@@ -58,7 +58,7 @@ def peak_memory_gib(verl_metrics: Mapping[str, Any]) -> float | None:
 
 
 def set_tracker_folders(folder: Path) -> None:
-    """Set the folders of this process's trackers (`hgpo.runs.trackers.place`), unless variables set them."""
+    """Set the environment variables of trackers' folders (`hgpo.runs.trackers.place`) that are not set."""
     for name in ("TENSORBOARD_DIR", "SWANLAB_LOG_DIR", "WANDB_DIR", "TRACKIO_DIR", "MLFLOW_TRACKING_URI"):
         os.environ[name] = place(name, folder)
     os.environ.setdefault("VERL_FILE_LOGGER_PATH", str(folder / "verl-metrics.jsonl"))

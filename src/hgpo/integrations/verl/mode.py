@@ -1,27 +1,26 @@
-"""`verl.mode`: which of verl's trainers runs, its settings, and what it cannot do. Does not import verl.
+"""Settings and checks for `verl.mode`, which selects one of verl's trainers. Does not import verl.
 
-    sync             rollouts of an update, then the update; the same GPUs do both
-    colocate_async   rollouts of later updates begin early, stop during an update and go on with its weights
-    separate_async   GPUs of their own sample all the time; the others train
+    sync             the same GPUs sample and train, one after the other
+    colocate_async   the same GPUs; rollouts of later updates begin early, pause during an update, and continue with
+                     the new weights
+    separate_async   some GPUs only sample, all the time; the others train
 
-An asynchronous trainer takes the oldest complete groups, waits for them rather than dropping them, and trains on tokens
-of older policies. verl cuts a batch of `separate_async` into `parameter_sync_step` parts with an update each; here the
-trainer cuts mini-batches itself, as in the other modes, so there is one part.
+An asynchronous trainer takes complete groups, the oldest first, and drops none. It trains on tokens of older policies.
+With `separate_async`, verl splits a batch into `parameter_sync_step` parts, each with an update; the value
+here is 1, since the trainer makes the mini-batches itself, as in the other modes.
 """
 
 from __future__ import annotations
 
-from math import ceil
-
 from hgpo.config import VLLM_ON_CPU, ConfigError
 from hgpo.config.settings import PolicySettings, TrainingSettings, VerlSettings
-from hgpo.integrations.verl.config import CORRECTION, STORED_ROWS, Mapped, Settings, leaves, on_cpu
+from hgpo.integrations.verl.config import CORRECTION, Mapped, Settings, is_asynchronous, leaves, on_cpu
 
 CPU_WEIGHTS = "hgpo_store"
 _CPU_WEIGHTS_MODULE = "hgpo.integrations.verl.cpu_weights"
 _ROLLOUT = "actor_rollout_ref.rollout"
 _ENGINE = f"{_ROLLOUT}.checkpoint_engine"
-_SYNC, _SEPARATE = "sync", "separate_async"
+_SEPARATE = "separate_async"
 
 
 def trainer_name(mode: str) -> str:
@@ -29,13 +28,8 @@ def trainer_name(mode: str) -> str:
     return f"hgpo_{mode}"
 
 
-def is_asynchronous(verl: VerlSettings) -> bool:
-    """Whether a step may be sampled by an older policy than the one that is updated."""
-    return verl.mode != _SYNC
-
-
 def check_mode(policy: PolicySettings, training: TrainingSettings, verl: VerlSettings) -> None:
-    """Reject what contradicts `verl.mode`.
+    """Reject settings that `verl.mode` does not support.
 
     Raises:
         ConfigError: names the setting and the remedy.
@@ -51,16 +45,16 @@ def check_mode(policy: PolicySettings, training: TrainingSettings, verl: VerlSet
 
 
 def _check_correction(training: TrainingSettings, verl: VerlSettings) -> None:
-    why = f"verl.mode = {verl.mode!r} trains on tokens of older policies, whose weights in the loss need"
+    why = f"verl.mode = {verl.mode!r} trains on tokens of older policies; their importance weights need"
     if training.recompute_log_probs is False:
         raise ConfigError(
-            f"training.recompute_log_probs = false: {why} the trainer's log-probs; leave it at auto, or take "
+            f"training.recompute_log_probs = false: {why} the trainer's log-probs; leave it at auto, or use "
             "verl.mode = sync"
         )
     corrected = any(name.startswith(f"{CORRECTION}.") for name, _ in leaves(verl.overrides))
     if training.importance_cap is None and not corrected:
         raise ConfigError(
-            f"training.importance_cap = none: {why} a cap; set one, or verl.overrides.{CORRECTION}, or take "
+            f"training.importance_cap = none: {why} a cap; set one, or verl.overrides.{CORRECTION}, or use "
             "verl.mode = sync"
         )
 
@@ -69,12 +63,12 @@ def _check_separate(policy: PolicySettings, verl: VerlSettings) -> None:
     if policy.lora.rank:
         raise ConfigError(
             f"policy.lora.rank = {policy.lora.rank}: verl 0.9 sends the separate GPUs the base model without its "
-            "adapter; take verl.mode = colocate_async"
+            "adapter; use verl.mode = colocate_async"
         )
     if on_cpu(policy) and verl.rollout == VLLM_ON_CPU:
         raise ConfigError(
             f"verl.rollout = {VLLM_ON_CPU!r}: verl.mode = {_SEPARATE!r} runs on CPUs only with this project's own "
-            "sampler; leave verl.rollout out, or take verl.mode = colocate_async"
+            "sampler; leave verl.rollout out, or use verl.mode = colocate_async"
         )
     if verl.rollout_gpus % verl.tensor_parallel:
         raise ConfigError(
@@ -83,17 +77,14 @@ def _check_separate(policy: PolicySettings, verl: VerlSettings) -> None:
 
 
 def mode_settings(verl: VerlSettings, policy: PolicySettings, tasks: int) -> dict[str, Mapped]:
-    """verl's settings that follow from `verl.mode`, as `hgpo.integrations.verl.config.mapped_settings`.
-
-    `tasks` is `rollout.tasks_per_update`.
-    """
+    """verl's settings that `verl.mode` decides; `tasks` is `rollout.tasks_per_update`."""
     found = {"trainer.v1.trainer_mode": Mapped(trainer_name(verl.mode), "verl.mode")}
     if verl.mode != _SEPARATE:
         return found
     found |= {
         "trainer.v1.separate_async.parameter_sync_step": Mapped(1),
         "actor_rollout_ref.actor.ppo_mini_batch_size": Mapped(tasks, "training.mini_batch_size"),
-        # Each copy of the engine asks Ray for a group of its own, so the GPUs may be on any node.
+        # Each copy of the engine requests its own placement group from Ray, so the GPUs may be on any node.
         f"{_ROLLOUT}.nnodes": Mapped(1, "verl.rollout_gpus"),
         f"{_ROLLOUT}.n_gpus_per_node": Mapped(verl.rollout_gpus, "verl.rollout_gpus"),
     }
@@ -103,20 +94,11 @@ def mode_settings(verl: VerlSettings, policy: PolicySettings, tasks: int) -> dic
     return found
 
 
-def suggested_for_mode(verl: VerlSettings, policy: PolicySettings, rows: int) -> Settings:
-    """verl's settings that a recipe may override; `rows` are those that its queue stores."""
+def suggested_for_mode(verl: VerlSettings, policy: PolicySettings) -> Settings:
+    """verl's settings that a recipe may override."""
     found: Settings = {}
     if is_asynchronous(verl):
-        found[STORED_ROWS] = rows
         found["trainer.v1.sampler.max_off_policy_strategy"] = "wait"  # verl's own drops tasks
     if verl.mode == _SEPARATE and not on_cpu(policy):
         found[f"{_ENGINE}.backend"] = "nccl"
     return found
-
-
-def batches_ahead(verl: VerlSettings) -> int:
-    """Batches whose rollouts have begun when an update takes one, that one left out."""
-    if not is_asynchronous(verl):
-        return 0
-    given: float = dict(leaves(verl.overrides)).get(f"trainer.v1.{verl.mode}.num_warmup_batches", 1)
-    return ceil(given)

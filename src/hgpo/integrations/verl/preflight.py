@@ -1,12 +1,12 @@
 """Checks before a run on verl starts: packages, GPUs and their memory, and Ray's resources.
 
-Ray's CPUs are a count, not cores: a machine may be started with more (`verl.ray_cpus`). verl 0.9.1 asks for
+Ray's CPUs are a count that may exceed the machine's cores (`verl.ray_cpus`). verl 0.9.1 requests
 
     TransferQueue     1 for its controller and 1 for each storage unit, assigned round robin to all nodes
     placement groups  one per training node, whole on that node: 3 CPUs and 1 GPU for each training process
     everything else   none, but 1 must be free on the node where a process starts
 
-and waits forever, without a message, for what no node can give.
+and waits forever, without a message, if the nodes cannot provide it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ GPU_PACKAGES = {
 """Package that a run on GPUs uses -> how to install it."""
 SHARED_PACKAGES = ("hgpo", "verl", "TransferQueue", "transformers")  # the same on every node
 CPUS_PER_RANK = 3  # verl's `ResourcePoolManager.max_colocate_count`
-CPUS_PER_ROLLOUT_GPU = 2  # the same, of GPUs that only sample
+CPUS_PER_ROLLOUT_GPU = 2  # the same number for a GPU that only samples
 THIS = "this machine"
 _ANSWER_SECONDS = 120
 
@@ -55,16 +55,16 @@ def installed_version(package: str) -> str | None:
 
 
 def require_verl() -> str:
-    """The installed version of verl. Its internals change between minor versions, so newer ones are rejected.
+    """The installed version of verl. verl's internals change between minor versions, so newer versions are rejected.
 
     Raises:
-        ConfigError: verl or what it needs is missing, has another version, or lacks parts that this project uses; the
-            message names all of them and what to install.
+        ConfigError: verl, Ray or TransferQueue is missing, or verl has another version or lacks parts that this project
+            uses; the message names all of them and what to install.
     """
     for package in ("verl", "ray", "TransferQueue"):
         if installed_version(package) is None:
             raise ConfigError(f"--engine verl needs {package}, which is not installed: pip install 'hgpo[verl]'")
-    from packaging.requirements import Requirement  # verl's packages bring it
+    from packaging.requirements import Requirement  # a dependency of verl's packages
 
     installed = installed_version("verl") or ""
     supported = Requirement(SUPPORTED).specifier.contains(installed, prereleases=True)
@@ -121,7 +121,7 @@ def _gpus() -> tuple[int, ...] | None:
 
 
 def package_findings(machine: Machine, needed: set[str]) -> list[Finding]:
-    """Packages of a machine with GPUs; a missing one that is `needed`, or a PyTorch without CUDA, is fatal."""
+    """Findings about a GPU machine's packages; a missing `needed` package or a PyTorch without CUDA is fatal."""
     found, where = [], "" if machine.address == THIS else f" on {machine.address}"
     for package, install in GPU_PACKAGES.items():
         installed = machine.versions.get(package)
@@ -135,7 +135,7 @@ def package_findings(machine: Machine, needed: set[str]) -> list[Finding]:
 
 
 def gpu_findings(verl_config: VerlConfig, machines: Sequence[Machine], policy: PolicySettings) -> list[Finding]:
-    """Packages and memory of the machines with GPUs; empty where no GPU is known."""
+    """Findings about packages and memory of the machines with GPUs; empty if no GPU is known."""
     part, with_gpus = verl_config["actor_rollout_ref"], [machine for machine in machines if machine.gpus]
     if not with_gpus:
         return []
@@ -163,13 +163,13 @@ class RayNode:
 
 @dataclass(frozen=True, slots=True)
 class RayNeeds:
-    """What a run asks Ray for.
+    """The resources that a run requests from Ray.
 
     Attributes:
-        nodes: that train.
-        gpus_per_node: training processes of each.
-        storage_units: of TransferQueue.
-        rollout_gpus: that only sample, on any nodes.
+        nodes: number of training nodes.
+        gpus_per_node: training processes of each node.
+        storage_units: storage units of TransferQueue.
+        rollout_gpus: GPUs that only sample, on any nodes.
     """
 
     nodes: int
@@ -192,12 +192,12 @@ class RayNeeds:
 
     @property
     def cpus(self) -> int:
-        """CPUs that suffice on a cluster of `nodes` nodes."""
+        """CPUs that are enough on a cluster of `nodes` nodes."""
         training = self.nodes * (CPUS_PER_RANK * self.gpus_per_node + 1)
         return 1 + self.storage_units + training + CPUS_PER_ROLLOUT_GPU * self.rollout_gpus
 
     def check(self, cluster: Sequence[RayNode]) -> Finding:
-        """Whether Ray can place the run on a cluster, on whichever node TransferQueue's controller runs."""
+        """Whether Ray can place the run on a cluster, wherever it places TransferQueue's controller."""
         on_each = -(-self.storage_units // max(1, len(cluster)))
         least = CPUS_PER_RANK * self.gpus_per_node + on_each + 1  # and 1 more on the controller's node
         spare = [node.cpus - least for node in cluster if node.gpus >= self.gpus_per_node and node.cpus >= least]
@@ -220,7 +220,7 @@ class RayNeeds:
 
 
 def check_here(verl_config: VerlConfig, machine: Machine, policy: PolicySettings) -> list[Finding]:
-    """Checks before Ray is started on this machine."""
+    """Findings before Ray is started on this machine."""
     needs, cpu, found = RayNeeds.of(verl_config), verl_config["trainer"]["device"] == "cpu", []
     if not cpu:
         found = gpu_findings(verl_config, [machine], policy)
@@ -236,7 +236,7 @@ def check_here(verl_config: VerlConfig, machine: Machine, policy: PolicySettings
 
 
 def check_cluster(verl_config: VerlConfig, policy: PolicySettings) -> list[Finding]:
-    """Checks on the connected cluster; every node reports its packages and GPUs.
+    """Findings about the connected cluster; every node reports its packages and GPUs.
 
     Raises:
         ConfigError: a node does not answer.
@@ -270,7 +270,7 @@ def reject_or_note(findings: Sequence[Finding], say: Callable[[str], None]) -> N
     """Pass every finding with a remedy to `say`.
 
     Raises:
-        ConfigError: some are fatal; names each with its remedy.
+        ConfigError: some findings are fatal; names each with its remedy.
     """
     if fatal := [str(finding) for finding in findings if finding.fatal]:
         raise ConfigError("; ".join(fatal))

@@ -1,10 +1,10 @@
-"""verl's queue: read steps and log-probs, write advantages, leave out rows, cut batches.
+"""verl's queue: read steps and log-probs, write advantages, leave out rows, split batches into mini-batches.
 
-verl's trainer writes each column as soon as it has it and reads it again, and each request transfers the descriptions
-of all columns of all rows. Here log-probs are read once, and written with the advantages.
+Each request transfers the descriptions of all columns of all rows, and verl's trainer writes and reads every column
+separately. Here log-probs are read once, and written together with the advantages.
 
-Keys are `{uid}_{session}_{step}` and do not change when rows are shuffled; rows that verl adds to pad a batch have the
-tag `is_padding` and are no steps. Needs verl and TransferQueue.
+Keys are `{uid}_{session}_{step}` and do not change when rows are shuffled. Rows with the tag `is_padding` fill up a
+batch and are not steps. Needs verl and TransferQueue.
 
 Shape suffix: N steps.
 """
@@ -22,15 +22,14 @@ from tensordict import TensorDict
 
 from hgpo.config import TrainingSettings
 from hgpo.estimators import Advantages
-from hgpo.integrations.tokens import spread_over_tokens
 from hgpo.integrations.verl.rows import RECORD, column, unpack_records
-from hgpo.integrations.verl.verl_api import DataProto, calculate_debug_metrics, transfer_queue
+from hgpo.integrations.verl.verl_api import transfer_queue
 from hgpo.rollout.prompts import RolloutError
 from hgpo.rollout.records import StepRecord
 from hgpo.steps import StepBatch
 
 SCORED = ("input_ids", "position_ids", "prompts", "responses", "response_mask")
-"""Columns that the ranks read to compute log-probs. By default verl sends them all columns, also the records."""
+"""Columns that the ranks read to compute log-probs. By default verl sends all columns, including the records."""
 
 TRAINED = (*SCORED, "old_log_probs", "advantages", "ref_log_prob", "rollout_is_weights")
 """Columns that an update reads; the last two exist only with a KL term or a correction."""
@@ -59,7 +58,7 @@ def read_steps(batch: Any) -> BatchSteps:
     """The records of all rows except padding.
 
     Raises:
-        RolloutError: an episode raised an error that ends the run; with the message of that error.
+        RolloutError: an episode met an error that ends the run; has that error's message.
         ValueError: a row's key and its record disagree about the step.
     """
     keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not is_padding(tag)]
@@ -71,7 +70,7 @@ def read_steps(batch: Any) -> BatchSteps:
         if isinstance(record, str):
             raise RolloutError(record)
         if record.step != int(key.rsplit("_", 1)[1]):
-            raise ValueError(f"row {key} holds step {record.step} of trajectory {record.trajectory!r}")
+            raise ValueError(f"row {key} has step {record.step} of trajectory {record.trajectory!r}")
         records.append(record)
     return BatchSteps(records, keys)
 
@@ -86,21 +85,21 @@ def skipped(steps: BatchSteps, advantages: Advantages, settings: TrainingSetting
 
 
 def steps_that_count(steps: BatchSteps, settings: TrainingSettings) -> int:
-    """Number of steps from which that of mini-batches is computed: all but those left out because they were cut."""
+    """Number of steps that determines the number of mini-batches: all, except cut responses that are skipped."""
     return sum(record.finished or not settings.skip_cut_responses for record in steps.records)
 
 
 def leave_out(batch: Any, keys: set[str]) -> None:
     """Remove rows from the batch and from the queue.
 
-    Masked rows would still count for the number of mini-batches, and a mini-batch of only masked rows has a loss of
-    0 / 0 tokens.
+    If they were only masked, they would count for the number of mini-batches, and the loss of a mini-batch with only
+    masked rows would be 0 / 0.
     """
     kept = [(key, tag) for key, tag in zip(batch.keys, batch.tags, strict=True) if key not in keys]
     if keys:
         transfer_queue.kv_clear(keys=list(keys), partition_id=batch.partition_id)
     batch.keys[:], batch.tags[:] = [key for key, _ in kept], [tag for _, tag in kept]
-    batch._size = len(kept)  # counted when a batch is made; `reorder` compares with it
+    batch._size = len(kept)  # counted when the batch was created; `reorder` checks it
 
 
 def put_advantages(
@@ -111,15 +110,10 @@ def put_advantages(
     The batch may be in another order than the steps and lack some. Padding rows get 0. `columns`, nested like the
     responses, are written with it, since each request transfers the descriptions of all columns of all rows.
     """
-    row_of = {key: row for row, key in enumerate(batch.keys)}
-    row_N = np.array([row_of.get(key, -1) for key in steps.keys], dtype=np.int64)
-    in_batch_N = row_N >= 0
+    advantage_of = dict(zip(steps.keys, advantages.values.astype(np.float32), strict=True))
+    advantage_B = np.array([advantage_of.get(key, 0.0) for key in batch.keys], dtype=np.float32)
     lengths_B = [tag["response_len"] for tag in batch.tags]
-    advantage_B1 = spread_over_tokens(
-        advantages.values[in_batch_N], torch.ones(len(lengths_B), 1, dtype=torch.bool), row_N[in_batch_N]
-    )
-    advantage_tokens = advantage_B1[:, 0].repeat_interleave(torch.tensor(lengths_B))
-    fields = {"advantages": column(advantage_tokens.numpy(), lengths_B)}
+    fields = {"advantages": column(np.repeat(advantage_B, lengths_B), lengths_B)}
     for name, nested in (columns or {}).items():
         fields[name] = column(nested.values().numpy(), lengths_B)
     return transfer_queue.kv_batch_put(
@@ -127,11 +121,8 @@ def put_advantages(
     )
 
 
-def old_log_probs(batch: Any) -> tuple[TensorDict, dict[str, float]]:
-    """The columns `old_log_probs`, `rollout_log_probs` and `response_mask`, nested, and verl's metrics of the pass.
-
-    `actor/entropy` is the mean over response tokens.
-    """
+def old_log_probs(batch: Any) -> tuple[TensorDict, float]:
+    """The nested columns that `engine.corrected` reads, and the mean entropy over response tokens."""
     read = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(_READ))
     lengths_B = [tag["response_len"] for tag in batch.tags]
     mask = read["response_mask"]
@@ -141,10 +132,7 @@ def old_log_probs(batch: Any) -> tuple[TensorDict, dict[str, float]]:
         "rollout_log_probs": read["rollout_log_probs"],
         "response_mask": mask,
     }
-    found = TensorDict(columns, batch_size=len(lengths_B))
-    padded = DataProto(found.to_padded_tensor())
-    padded.batch["responses"] = padded.batch["response_mask"]  # of which verl reads the width
-    return found, {"actor/entropy": entropy.float().mean().item(), **calculate_debug_metrics(padded)}
+    return TensorDict(columns, batch_size=len(lengths_B)), entropy.float().mean().item()
 
 
 def reference_log_probs(batch: Any) -> torch.Tensor:
@@ -154,7 +142,7 @@ def reference_log_probs(batch: Any) -> torch.Tensor:
 
 
 def _of_response(scored: torch.Tensor, lengths_B: Sequence[int]) -> torch.Tensor:
-    """The response tokens' part of numbers for all input tokens, of which number t is that of token t + 1."""
+    """The response tokens' numbers from those of all input tokens, where number t belongs to token t + 1."""
     values, ends = scored.values(), scored.offsets().tolist()[1:]  # type: ignore[attr-defined]  # of nested ones
     rows = [values[end - length - 1 : end - 1] for end, length in zip(ends, lengths_B, strict=True)]
     return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
@@ -167,7 +155,7 @@ class Cut:
     Attributes:
         mini_batches: number of mini-batches.
         size: rows of each.
-        padding: rows among all of them that are no steps.
+        padding: number of rows in all of them that are not steps.
     """
 
     mini_batches: int
@@ -176,17 +164,17 @@ class Cut:
 
 
 def cut(steps: int, mini_batch_size: int, ranks: int, counted: int = 0) -> Cut:
-    """Equal parts of at most `mini_batch_size` rows, each a multiple of `ranks`: the fewest parts, of the least size.
+    """Split a batch into the fewest equal mini-batches; their size is a multiple of `ranks`, and as small as possible.
 
-    The built-in trainer cuts a batch the same way. verl fills the batch up to whole mini-batches, so that its last one
-    may train on a handful of steps; here every mini-batch has steps, as padding is less than one mini-batch.
+    The built-in trainer splits a batch the same way. verl itself pads a batch to whole mini-batches, so that its last
+    one may have only a few steps.
 
     Args:
-        steps: rows to be trained on.
+        steps: number of rows to be trained on.
         mini_batch_size: the most rows per optimiser step; a multiple of `ranks`.
-        ranks: training processes, each of which takes an equal share of a mini-batch.
-        counted: at least `steps`: the number that decides how many parts there are, where steps of advantage 0 are left
-            out; fewer parts where otherwise one would consist of padding only.
+        ranks: number of training processes; each takes an equal share of a mini-batch.
+        counted: number of steps that determines the number of mini-batches, if larger than `steps`, since steps with
+            advantage 0 may be left out. There are fewer mini-batches if one would consist of padding only.
 
     Raises:
         ValueError: there are no steps.
@@ -194,7 +182,7 @@ def cut(steps: int, mini_batch_size: int, ranks: int, counted: int = 0) -> Cut:
     Example: 1,000 steps in mini-batches of at most 256 on 4 ranks: `Cut(mini_batches=4, size=252, padding=8)`.
     """
     if steps < 1:
-        raise ValueError("there are no steps to cut into mini-batches")
+        raise ValueError("there are no steps to split into mini-batches")
     most = ceil(max(steps, counted) / mini_batch_size)
     for mini_batches in range(most, 0, -1):
         size = ceil(steps / (mini_batches * ranks)) * ranks
@@ -205,9 +193,9 @@ def cut(steps: int, mini_batch_size: int, ranks: int, counted: int = 0) -> Cut:
 
 
 def wait_for_a_group(buffer: Any) -> None:
-    """Make a replay buffer of verl look at the queue again only once a group has ended.
+    """Make verl's replay buffer read the queue only after a group has ended.
 
-    verl's look transfers the tags of all rows, five times a second; here the tags of the unfinished tasks are.
+    verl polls the tags of all rows, five times a second. This polls only the tags of unfinished tasks.
     """
     wait = buffer._wait_for_next_poll
 
@@ -231,17 +219,16 @@ class UpdateState:
     """The data of one update, from the end of its rollouts to its row of metrics.
 
     Attributes:
-        steps: all steps that were collected, and their keys in verl's queue.
-        batch: the same steps as the estimator takes them.
-        advantages: of all steps.
-        trained: the steps that the update of the policy trains on; empty where all are skipped, and where the critic is
-            trained alone.
-        rows: rows of verl's batch without padding.
-        lost: trajectories that were started and did not return.
-        staleness: see `staleness`; empty where sampling is synchronous.
-        cut: how the batch is cut; known once verl has set the number of ranks.
-        scored: `old_log_probs` of the batch, if the trainer computes them.
-        reference: the reference's log-probs, nested, if there is one.
+        steps: all collected steps, and their keys in verl's queue.
+        batch: the same steps in the estimator's format.
+        advantages: advantages of all steps.
+        trained: the steps that the policy is trained on; empty if all are skipped or only the critic is trained.
+        rows: number of rows of verl's batch, without padding.
+        lost: number of trajectories that were started and did not return.
+        staleness: see `staleness`; empty if sampling is synchronous.
+        cut: the mini-batches; known once verl has set the number of ranks.
+        scored: the columns of `old_log_probs`, if the trainer recomputes log-probs.
+        reference: the reference's log-probs, nested, if there is a reference.
     """
 
     steps: BatchSteps
@@ -257,7 +244,7 @@ class UpdateState:
 
 
 def lost_trajectories(steps: BatchSteps, started: int) -> int:
-    """How many of the `started` trajectories of an update did not return."""
+    """The number of the `started` trajectories of an update that did not return."""
     return started - len({key.rsplit("_", 1)[0] for key in steps.keys})
 
 
@@ -265,8 +252,8 @@ def staleness(batch: Any, update: int) -> dict[str, float]:
     """How many policy versions ago the tokens of a batch were sampled: `staleness_…`, docs/reference/metrics.md.
 
     Args:
-        batch: verl's; the tags of a step name the oldest and the newest version that sampled it.
-        update: whose policy is that of version `update` - 1.
+        batch: verl's batch; the tags of a step contain the oldest and the newest policy version that sampled it.
+        update: number of the update; its policy has version `update` - 1.
     """
     ages: dict[str, list[tuple[int, int]]] = {}
     for key, tag in zip(batch.keys, batch.tags, strict=True):
@@ -292,7 +279,7 @@ def group_of(key: str) -> str:
 
 
 def groups_in_queue() -> int:
-    """Groups of the training tasks that were drawn and not yet taken by an update."""
+    """Number of groups of training tasks that were drawn and that no update has taken."""
     return sum(bool(tag.get("is_prompt")) for tag in _training_tags().values())
 
 

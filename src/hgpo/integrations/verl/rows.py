@@ -1,8 +1,8 @@
-"""The rows of an episode on their way into verl's queue: columns, one request per episode. Does not import verl.
+"""Converts an episode to rows of verl's queue, which one request writes as columns. Does not import verl.
 
-verl's own agent workers make a validated model of token lists for each step, and a tensor of each list. Here an
-episode's steps become columns at once, and each record is serialised once, with its arrays; only the columns that the
-ranks or the trainer read are stored.
+verl's own agent workers create a pydantic model and several tensors for each step. Here all steps of an episode become
+columns at once, and each record is serialised once, with its arrays. Only columns that the ranks or the trainer read
+are stored.
 
 Shape suffix: N steps of the episode.
 """
@@ -30,11 +30,11 @@ _VERSIONS = ("min_global_steps", "max_global_steps")  # of the weights that samp
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRows:
-    """What an episode puts into the queue.
+    """The rows of one episode.
 
     Attributes:
-        columns: [N] rows, as the ranks read them, and `RECORD`.
-        tags: of each row; verl reads lengths and the versions of the weights.
+        columns: the columns that the ranks read, and `RECORD`, each with N rows.
+        tags: tags of each row; verl reads the lengths and the versions of the weights.
     """
 
     columns: TensorDict
@@ -52,14 +52,14 @@ def episode_rows(turns: Sequence[tuple[StepRecord, Response]]) -> EpisodeRows:
 
 
 def failure_row(message: str) -> EpisodeRows:
-    """A row without a step; reading it raises `message` in the trainer."""
+    """A row without a step; the trainer raises `message` when it reads the row."""
     token = np.zeros(1, dtype=np.int32)
     columns = _columns([token], [token], [np.zeros(1, dtype=np.float32)], [message])
     return EpisodeRows(columns, [{"prompt_len": 1, "response_len": 1, "seq_len": 2, **dict.fromkeys(_VERSIONS)}])
 
 
 def unpack_records(stored: torch.Tensor) -> list[StepRecord | str]:
-    """The rows of `RECORD`: records, and messages of `failure_row`."""
+    """The rows of the column `RECORD`: records, and messages of `failure_row`."""
     values, ends = stored.values().numpy(), stored.offsets().tolist()  # type: ignore[attr-defined]  # of nested ones
     return [pickle.loads(values[start:end].data) for start, end in pairwise(ends)]  # noqa: S301  # written by this run's own workers
 
@@ -94,8 +94,8 @@ def _columns(
 def column(values: np.ndarray, lengths_N: Sequence[int]) -> torch.Tensor:
     """Rows of different lengths, one after another in `values`, as a column for the queue.
 
-    Strided, since the queue takes a column apart five times, which takes ten times as long with layout jagged. What it
-    returns is jagged.
+    The layout is strided: the queue splits a column into rows five times, which takes ten times as long with layout
+    jagged. The queue returns jagged columns.
     """
     rows = torch.from_numpy(values).split(list(lengths_N))  # type: ignore[no-untyped-call]
     return torch.nested.as_nested_tensor(list(rows), layout=torch.strided)

@@ -1,6 +1,6 @@
-"""What this project's trainers on verl have in common: tasks, advantages, mini-batches, evaluation and files.
+"""Base class of this project's trainers on verl: tasks, advantages, mini-batches, evaluation and files.
 
-`hgpo.integrations.verl.trainers` puts them on each of verl's loops. Needs verl.
+`hgpo.integrations.verl.trainers` combines it with each of verl's training loops. Needs verl.
 
     tasks -> [verl: rollout] -> [verl: values] -> advantages (hgpo.compute_advantages) -> [verl: updates] -> files
 
@@ -22,7 +22,7 @@ import ray
 import torch
 from omegaconf import open_dict
 
-from hgpo.assemble import build_estimator, build_suite, evaluation_tasks
+from hgpo.assemble import build_estimator, build_suite, evaluation_tasks, record_environment
 from hgpo.evaluation.eval_history import evaluation_due, evaluation_figures, evaluation_name, rewind_evaluations
 from hgpo.evaluation.eval_log import EvalLog
 from hgpo.evaluation.manifests import recognise
@@ -36,7 +36,7 @@ from hgpo.evaluation.result_files import (
 from hgpo.evaluation.statistics import Evaluation
 from hgpo.evaluation.summary import write_summary
 from hgpo.integrations.verl import verl_api
-from hgpo.integrations.verl.agent_loop import TaskRow, as_columns, panel_rows, training_rows
+from hgpo.integrations.verl.agent_loop import TaskRow, as_columns, evaluation_rows, training_rows
 from hgpo.integrations.verl.checkpoints import (
     STATE_NAME,
     delete_old_folders,
@@ -44,12 +44,11 @@ from hgpo.integrations.verl.checkpoints import (
     repair_tracker,
     verl_folder,
 )
-from hgpo.integrations.verl.config import validation_batch
+from hgpo.integrations.verl.config import is_asynchronous, validation_batch
 from hgpo.integrations.verl.critic import CriticWorker, VerlCritic
 from hgpo.integrations.verl.engine import aggregation_facts, corrected
 from hgpo.integrations.verl.launch import recipe_of
 from hgpo.integrations.verl.metrics import peak_memory_gib, set_tracker_folders, update_metrics
-from hgpo.integrations.verl.mode import is_asynchronous
 from hgpo.integrations.verl.queue import (
     SCORED,
     TRAINED,
@@ -67,7 +66,6 @@ from hgpo.integrations.verl.queue import (
     steps_that_count,
     wait_for_a_group,
 )
-from hgpo.integrations.verl.tracked_metrics import tracked_metrics
 from hgpo.integrations.verl.verl_api import transfer_queue
 from hgpo.rollout.eval_tasks import eval_task_id
 from hgpo.rollout.prompts import RolloutError
@@ -81,15 +79,15 @@ from hgpo.utils.progress import Reporter, update_line
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.2  # between two checks for finished groups; verl's 2 s delay every update by up to 2 s
-_PANEL_ATTEMPTS = 3  # plays of an evaluation task whose environment was lost
+_EVALUATION_ATTEMPTS = 3  # at an evaluation task whose environment is lost
 
 
 class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
-    """This project's parts of a trainer on verl. `global_steps` is verl's name for the update's number."""
+    """A trainer without verl's training loop. `global_steps` is verl's name for the update's number."""
 
     update_state: UpdateState  # of the update under way
 
-    # verl compares it with its own trainers' names, and the registered ones are others.
+    # verl compares the mode with its own trainers' names; this project's are registered under other names.
     trainer_mode = property(lambda self: self.recipe.verl.mode, lambda self, value: None)
 
     def __init__(self, config: Any) -> None:
@@ -97,6 +95,7 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
         self.run = RunDirectory(path)
         self.reporter = Reporter()
         self.suite = build_suite(self.recipe.environment, self.recipe.evaluation)
+        record_environment(self.run, self.recipe.environment.name, self.suite)
         self.tasks = self.suite.tasks(self.recipe.environment.train_split)
         self.tasks_drawn = 0
         self.seconds_before = 0.0
@@ -145,7 +144,7 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
             advantages = build_estimator(self.recipe.advantage, self.recipe.estimator_options)(step_batch)
             left_out = set(steps.keys) if self._critic_alone else skipped(steps, advantages, self.recipe.training)
             trained = [record for key, record in zip(steps.keys, steps.records, strict=True) if key not in left_out]
-            if trained:  # else verl processes the whole batch, and `_update_actor` skips the update
+            if trained:  # verl cannot process an empty batch; `_update_actor` skips the update
                 leave_out(batch, left_out)
             lost = lost_trajectories(steps, self.recipe.rollout.tasks_per_update * self.recipe.rollout.group_size)
             if lost:
@@ -154,7 +153,7 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
         return super()._balance_batch(batch, metrics, *arguments, **options)
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
-        """The rows of equal mini-batches, so that verl pads the batch to them."""
+        """The number of rows in all mini-batches; verl pads the batch to it."""
         training = self.recipe.training
         counted = steps_that_count(self.update_state.steps, training)
         update_cut = cut(self.update_state.rows, training.mini_batch_size, dp_size, counted)
@@ -169,8 +168,7 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
             return super()._compute_old_log_prob(batch, metrics)
         batch.extra_info.update(self._scoring(entropy=True))
         self.actor_rollout_wg.compute_log_prob(batch)
-        scored, figures = old_log_probs(batch)
-        metrics.update(figures)
+        scored, metrics["actor/entropy"] = old_log_probs(batch)
         self.update_state = replace(self.update_state, scored=scored)
         return batch
 
@@ -272,10 +270,9 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
         )
 
     def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *_: Any, **__: Any) -> None:
-        """The metrics that verl sends to trackers, besides those of `metrics.jsonl`."""
-        state, gpus = self.update_state, self._get_n_gpus_for_throughput()
+        """Add verl's durations to the metrics for trackers; `step` and the ranks have added all others."""
         metrics["training/global_step"] = self.global_steps
-        metrics.update(tracked_metrics(batch, state.steps, state.advantages, state.batch.value, self.timing_raw, gpus))
+        metrics.update({f"timing_s/{phase}": seconds for phase, seconds in self.timing_raw.items()})
 
     # ---- the critic --------------------------------------------------------------------------------------------
 
@@ -287,15 +284,18 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
     @cached_property
     def critic(self) -> VerlCritic | None:
         """The critic that the estimator needs, once verl has started its workers."""
-        return VerlCritic(self.critic_wg, self.recipe) if self.recipe.needs_critic else None
+        if not self.recipe.needs_critic:
+            return None
+        gamma, target_lambda, seed = self.recipe.advantage.gamma, self.recipe.target_lambda, self.recipe.run.seed
+        return VerlCritic(self.critic_wg, self.recipe.training, gamma=gamma, target_lambda=target_lambda, seed=seed)
 
     @property
     def _critic_alone(self) -> bool:
-        """Whether this update leaves the policy as it is."""
+        """Whether this update trains only the critic."""
         return self.recipe.needs_critic and self.global_steps <= self.recipe.critic.pretrain_updates
 
     def _compute_values(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """Does nothing: `_balance_batch` had them computed, since the advantages need them."""
+        """Does nothing: `_balance_batch` has already computed the values, which the advantages need."""
         return batch
 
     def _update_critic(self, batch: Any, metrics: dict[str, Any]) -> Any:
@@ -312,12 +312,12 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
         return evaluation_figures(evaluation)
 
     def _evaluate(self, name: str) -> Evaluation:
-        """Play what the evaluation's log lacks, and write the result."""
+        """Play the episodes that the evaluation's log lacks, and write the result."""
         settings, tasks = self.recipe.evaluation, evaluation_tasks(self.suite, self.recipe.evaluation)
         output, model = self.run.evaluation(name), f"{self.run.path.name} ({name})"
         log = EvalLog(output, {"model": model, "tasks": len(tasks), **settings.model_dump(mode="json")})
         for seed in settings.seeds:
-            self._play_panel(panel_rows(tasks, settings.split, seed=seed), seed, log)
+            self._play_tasks(evaluation_rows(tasks, settings.split, seed=seed), seed, log)
         manifest = recognise(self.recipe.environment.name, tasks)
         if manifest.differs:
             self.reporter.warn(manifest.warning)
@@ -340,23 +340,23 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
         self.reporter.say(f"Evaluation ({name}): {describe(stored.evaluation)}")
         return stored.evaluation
 
-    def _play_panel(self, rows: Sequence[TaskRow], seed: int, log: EvalLog) -> None:
+    def _play_tasks(self, rows: Sequence[TaskRow], seed: int, log: EvalLog) -> None:
         """Play each task exactly once; one whose environment was lost is played again."""
         batch = validation_batch(self.recipe.evaluation.games)
-        for attempt in range(_PANEL_ATTEMPTS + 1):
+        for attempt in range(_EVALUATION_ATTEMPTS + 1):
             pending = [row for row in rows if not log.finished(eval_task_id(seed, row.task_id))]
             if not pending:
                 return
             if attempt:
                 logger.warning("%d evaluation episodes were lost in attempt %d", len(pending), attempt)
-            if attempt == _PANEL_ATTEMPTS:
+            if attempt == _EVALUATION_ATTEMPTS:
                 break
             for first in range(0, len(pending), batch):
                 records = self._play_validation(pending[first : first + batch])
                 for episode in summarise_trajectories(records, seed):
                     log.add(episode, [])
         raise RolloutError(
-            f"{len(pending)} evaluation episodes were lost in each of {_PANEL_ATTEMPTS} attempts, task "
+            f"{len(pending)} evaluation episodes were lost in each of {_EVALUATION_ATTEMPTS} attempts, task "
             f"{pending[0].task_id!r} among them; the log of the agent workers has the reason"
         )
 
@@ -398,7 +398,7 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
         if self.critic:
             state["return_scale"] = asdict(self.critic.scale)
         write_json(self._verl_folder() / STATE_NAME, state)
-        super()._save_checkpoint()  # names the checkpoint as the newest once it is complete
+        super()._save_checkpoint()  # records it as the newest checkpoint once it is complete
         self._publish()
         delete_old_folders(self._verl_checkpoints(), self.global_steps, self.recipe.training.keep_checkpoints)
 

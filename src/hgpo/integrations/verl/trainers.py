@@ -1,8 +1,7 @@
-"""The trainers that verl runs, one for each `verl.mode`: this project's parts on one of verl's loops. Needs verl.
+"""One trainer for each `verl.mode`: `HgpoTrainer` combined with one of verl's training loops. Needs verl.
 
-**Resuming an asynchronous run.** A checkpoint has verl's queue. Groups that were complete are trained on as they are,
-with their age; those that were still played are played again from their start; `tasks_drawn` counts both, so no task is
-lost or drawn twice.
+**Resuming an asynchronous run.** A checkpoint contains verl's queue. Complete groups are trained on unchanged;
+incomplete groups are played again from the start. `tasks_drawn` counts both, so no task is lost or drawn twice.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ class SyncTrainer(HgpoTrainer, verl_api.PPOTrainerSync):  # type: ignore[misc]
 
 
 class AsyncTrainer(HgpoTrainer):
-    """What the asynchronous trainers have in common."""
+    """Base class of the asynchronous trainers."""
 
     def _add_batch_to_generate(self) -> None:
-        """Draw the next tasks, but none that no update will take."""
+        """Draw the next tasks, at most as many as the remaining updates need."""
         per_update = self.recipe.rollout.tasks_per_update
         updates = self.total_training_steps - self.global_steps + 1
         missing = updates * per_update - groups_in_queue()
@@ -32,12 +31,12 @@ class AsyncTrainer(HgpoTrainer):
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
         if self.global_steps:
-            clear_rows_without_task()  # those of the update before the checkpoint
+            clear_rows_without_task()  # steps of the update before the checkpoint
 
 
 @verl_api.register_trainer(trainer_name("colocate_async"))
 class ColocateAsyncTrainer(AsyncTrainer, verl_api.PPOTrainerColocateAsync):  # type: ignore[misc]
-    """Samples beyond the batch until it has one, stops sampling while it trains, and goes on with the new weights."""
+    """Samples later batches early, pauses sampling during an update, and continues with the new weights."""
 
 
 @verl_api.register_trainer(trainer_name("separate_async"))

@@ -1,13 +1,12 @@
-"""All that this project uses of verl and TransferQueue; the only module that imports them, and only when asked.
+"""The parts of verl and TransferQueue that this project uses. No other module imports verl or TransferQueue.
 
     from hgpo.integrations.verl.verl_api import PPOTrainer    # imports verl.trainer.ppo.v1
     original = replace("FSDPEngine._build_module", mine)      # in this process; returns verl's own
 
-A port to another release starts here: `differences` names all of `PARTS` that the installed release lacks or gives
-other parameters, with its use; it reads sources and imports nothing. `unknown_settings` names the settings, most of
-them mapped in `config` and `mode`, that verl does not have. Only runs compare names of metrics (`metrics`), keys of a
-batch's tags and facts (`rows`, `trainer`), files of a checkpoint (`checkpoints`), and the CPUs that verl asks Ray for
-(`preflight`).
+A port to another release starts here. `differences` lists the parts that the installed release lacks, or that have
+other parameters, each with its use; it reads sources and imports nothing. `unknown_settings` lists settings that verl
+does not have. Only a run shows changes of other names: of metrics (`metrics`), of a batch's tags and facts (`rows`,
+`trainer`), of a checkpoint's files (`checkpoints`), and of the CPUs that verl requests from Ray (`preflight`).
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ SUPPORTED = "verl>=0.9.1,<0.10"
 TESTED = "'verl==0.9.1' 'TransferQueue==0.1.11'"
 """The releases of constraints-verl.txt."""
 
-# Module, what is used of it, and its use: at the line, else at the module. The first name of an entry can be imported
+# "module: parts  # use"; the use of a line without one is that of its module. The first name of a part can be imported
 # from here.
-#   name, name as other    a name of the module, also one that it imports
-#   Class: one two         methods and attributes of the class or its bases, also those that a method sets on self
-#   name(a, b)             exactly these parameters, self left out: it is overridden, replaced or called
-#   name(a, b, ...)        these parameters in this order; further ones have defaults
-#   'text'                 a part of the module's source
+#   name, name as other    a name that the module defines or imports
+#   Class: one two         methods and attributes of the class or its bases, including those that a method sets on self
+#   name(a, b)             exactly these parameters, without self
+#   name(a, b, ...)        these parameters in this order; all others have defaults
+#   'text'                 text in the module's source
 PARTS = """
-verl: DataProto 'VERL_USE_EXTERNAL_MODULES'  # engine, queue, tracked_metrics; launch: modules of every process
+verl: DataProto 'VERL_USE_EXTERNAL_MODULES'  # engine; launch: modules of every process
 verl.trainer.main_ppo: run_ppo(config, task_runner_class) TaskRunnerV1  # launch
 verl.trainer.constants_ppo: get_ppo_ray_runtime_env(...)  # launch starts Ray
 verl.trainer.ppo.utils: need_reference_policy(config)  # launch checks settings
@@ -43,7 +42,7 @@ verl.utils.config: omega_conf_to_dataclass(config, ...)  # launch checks setting
     validate_config(config, use_reference_policy, use_critic)
 verl.utils.tracking: 'VERL_FILE_LOGGER_PATH'  # metrics sets folders of trackers
 
-verl.trainer.ppo.v1:  # trainer and trainers override parts of verl's loop; under another name verl runs its own part
+verl.trainer.ppo.v1:  # trainer and trainers override parts of verl's loop; if verl renames one, it runs its own
     PPOTrainer: __init__(config) fit(agent_loop_manager) step(metrics, timing_raw) _validate()
     PPOTrainer: _init_resource_pool_mgr() _build_replay_buffer() _next_train_batch(num_prompts) _add_batch_to_generate()
     PPOTrainer: _balance_batch(batch, metrics, logging_prefix, keep_minibatch) _get_required_batch_multiple(dp_size)
@@ -53,7 +52,7 @@ verl.trainer.ppo.v1:  # trainer and trainers override parts of verl's loop; unde
     PPOTrainer: _compute_metrics(batch, metrics, timing_raw, global_steps, epoch) trainer_mode
     PPOTrainer: config global_steps total_training_steps timing_raw role_worker_mapping  # trainer reads or sets it
     PPOTrainer: actor_rollout_wg ref_policy_wg ref_in_actor critic_wg  # trainer calls it
-    PPOTrainer: agent_loop_manager replay_buffer _get_n_gpus_for_throughput()  # trainer calls it
+    PPOTrainer: agent_loop_manager replay_buffer  # trainer calls it
     PPOTrainer: _add_prompts_to_generate(num_prompts)  # trainers calls it
     PPOTrainerSync PPOTrainerColocateAsync PPOTrainerSeparateAsync register_trainer(name)  # trainers
     AgentLoopWorkerTQ: _run_agent_loop(sampling_params, trajectory, agent_name, trace, **kwargs)  # agent_workers
@@ -64,10 +63,7 @@ verl.trainer.ppo.padding_utils: 'is_padding'  # queue knows padding by this tag
 verl.trainer.ppo.v1.replay_buffer:  # queue replaces the wait for groups
     ReplayBuffer: _wait_for_next_poll(partition_id, last_debug_time) poll_interval pending_keys running_keys
     ReplayBuffer: sample(global_steps, partition_id, batch_size)  # trainer plays evaluations
-verl.trainer.ppo.metric_utils: compute_data_metrics(batch, use_critic)  # tracked_metrics
-    compute_timing_metrics(batch, timing_raw) compute_throughout_metrics(batch, timing_raw, n_gpus)
 verl.utils.debug: marked_timer(name, timing_raw, ...)  # trainer
-verl.utils.debug.metrics: calculate_debug_metrics(data)  # queue
 verl.utils.metric: reduce_metrics(metrics)  # trainer and critic
 verl.utils.py_functional: rename_dict(data, prefix) convert_to_regular_types(obj)  # trainer and critic
 verl.utils.tensordict_utils: get_tensordict(tensor_dict, ...)  # trainer, engine, head: facts beside the columns
@@ -83,7 +79,7 @@ transfer_queue.client: 'TQ_NUM_THREADS'  # launch bounds the threads
 verl.experimental.agent_loop.agent_loop: register(agent_name) as register_agent_loop  # agent_loop
     AgentLoopBase: __init__ run(sampling_params, **kwargs) config server_manager tokenizer  # agent_loop
     DictConfigWrap(config)  # agent_workers
-verl.workers.rollout.llm_server:  # agent_loop holds a server for an episode
+verl.workers.rollout.llm_server:  # agent_loop keeps a server for an episode
     LLMServerClient: __init__ _acquire_server(request_id, **extra) _release_server(server_id, request_id) config
     LLMServerClient: generate(request_id, prompt_ids, sampling_params, ...)  # env_pool asks for a response
 
@@ -101,7 +97,7 @@ verl.workers.engine.fsdp.transformer_impl: CPUOffloadPolicy  # cpu replaces it: 
     FSDPEngineWithLMHead: prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)  # head, too
     FSDPEngineWithLMHead: use_ulysses_sp module  # head
     'input_ids_rmpad_rolled' 'temperature_rmpad' 'shift_labels'  # head
-    FSDPEngineWithValueHead: prepare_model_inputs(micro_batch)  # head leaves it as it is
+    FSDPEngineWithValueHead: prepare_model_inputs(micro_batch)  # head keeps verl's
     FSDPEngineWithValueHead: _build_lora_module(module) model_config  # critic: a head that is trained beside adapters
 verl.workers.engine:  # critic and cpu register engines
     EngineRegistry: _engines register(model_type, backend, device, ...)
@@ -116,15 +112,13 @@ verl.trainer.ppo.core_algos:  # engine replaces it: weights of tokens
 verl.utils.torch_functional:  # engine replaces it: a warm-up that does not start at 0
     get_constant_schedule_with_warmup(optimizer, num_warmup_steps, last_epoch)
     get_cosine_schedule_with_warmup(optimizer, num_warmup_steps, num_training_steps, zero_indexed_step, ...)
-verl.utils.checkpoint.fsdp_checkpoint_manager:  # engine replaces it: an adapter is saved alone
+verl.utils.checkpoint.fsdp_checkpoint_manager:  # engine replaces it: only an adapter is saved
     FSDPCheckpointManager: save_checkpoint(local_path, hdfs_path, global_step, max_ckpt_to_keep) _has_lora()
     FSDPCheckpointManager: should_save_hf_model() checkpoint_save_contents model rank
 verl.trainer.ppo.rollout_corr_helper:  # engine corrects for the rollout engine's log-probs
     compute_rollout_correction_and_add_to_batch(batch, rollout_corr_config)
 verl.workers.utils.padding: response_to_nested(tensor, response_mask)  # engine
 verl.utils.device: get_device_id()  # engine
-verl.utils.seqlen_balancing: calculate_workload(seqlen_list)  # critic gives the ranks equal work
-    get_seqlen_balanced_partitions(seqlen_list, k_partitions, equal_size)
 verl.single_controller.base.decorator: register(dispatch_mode, ...) as register_method  # critic: on all ranks
     Dispatch 'ONE_TO_ALL'
 verl.single_controller.base.worker_group:  # critic counts ranks
@@ -155,7 +149,7 @@ verl.workers.rollout.vllm_rollout.bucketed_weight_transfer:  # vllm_cpu receives
     BucketedWeightReceiver: __init__(zmq_handle, device, use_shm) receive_weights(on_bucket_received)
 verl.workers.rollout.vllm_rollout.utils:  # vllm_cpu receives weights
     vLLMColocateWorkerExtension: update_weights_from_ipc(peft_config, base_sync_done, use_shm) _get_zmq_handle()
-vllm.v1.worker.cpu_worker:  # vllm_cpu packs weights anew
+vllm.v1.worker.cpu_worker:  # vllm_cpu packs new weights
     CPUWorker: reload_weights model_runner
 """
 _ENTRY = re.compile(r"('[^']+'|\w+)(?:\(([^)]*)\))?(?: as (\w+))?")
@@ -170,7 +164,7 @@ READ_SETTINGS = (
     "algorithm.rollout_correction",
     "ray_kwargs.ray_init",
 )
-"""verl's settings that this project reads, besides those that it sets."""
+"""verl's settings that this project reads and does not set."""
 OPEN_TABLES = {
     "apply_chat_template_kwargs",
     "engine_kwargs",
@@ -179,17 +173,17 @@ OPEN_TABLES = {
     "override_optimizer_config",
     "ray_init",
 }
-"""Tables that verl passes on as they are, so that they may have any keys."""
+"""Tables with any keys; verl passes them on."""
 LEFT_OUT = {
     "actor_rollout_ref.actor.checkpoint.save_lora_only",
     "actor_rollout_ref.rollout.agent.agent_loop_manager_class",
     "critic.ppo_infer_max_token_len_per_gpu",
 }
-"""Settings in verl's classes, but not in its YAML files."""
+"""Settings that verl's classes have and its YAML files do not have."""
 
 
 class Part(NamedTuple):
-    """An entry of `PARTS`; `parameters` are None where they are not compared, `alias` is its name here."""
+    """A part in `PARTS`. `parameters` is None if they are not compared; `alias` is the name to import from here."""
 
     module: str
     name: str
@@ -199,7 +193,7 @@ class Part(NamedTuple):
 
 
 def parts(table: str) -> Iterator[Part]:
-    """The entries of a table such as `PARTS`."""
+    """The parts in a table such as `PARTS`."""
     module = use = ""
     for line in table.splitlines():
         text, _, of_line = line.partition("  # ")
@@ -233,7 +227,7 @@ def __getattr__(name: str) -> Any:
 
 
 def replace(target: str, new: Any) -> Any:
-    """Replace "name", as imported from here, or "Class.member" in this process; returns verl's own."""
+    """Replace "name", as imported from here, or "Class.member" in this process; return verl's own."""
     name, _, member = target.partition(".")
     module, attribute = _places()[name]
     holder: Any = import_module(module)
@@ -248,29 +242,28 @@ def replace(target: str, new: Any) -> Any:
 
 
 def default_settings() -> Any:
-    """verl's own settings, as a `DictConfig` that takes no unknown ones."""
+    """verl's default settings."""
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
-    from omegaconf import OmegaConf
 
     path = _path("verl.trainer.config")
     assert path is not None, "`preflight.require_verl` comes first"
     GlobalHydra.instance().clear()
     with initialize_config_dir(config_dir=str(path.parent), version_base=None):
-        verl_config = compose(config_name="ppo_trainer")
-    OmegaConf.set_struct(verl_config, True)
-    return verl_config
+        return compose(config_name="ppo_trainer")
 
 
 def unknown_settings(verl_config: Any, names: Iterable[str]) -> list[str]:
-    """The dotted names that `default_settings` lack, besides those left out and those in an open table."""
+    """The dotted names that are neither in `verl_config`, in `LEFT_OUT` nor in an open table."""
     from omegaconf import OmegaConf
 
     def known(name: str) -> bool:
         path = name.split(".")
         depth = next((index for index, part in enumerate(path) if part in OPEN_TABLES), len(path) - 1)
         table = OmegaConf.select(verl_config, ".".join(path[:depth]))
-        return name in LEFT_OUT or (table is not None and (path[depth] in OPEN_TABLES or path[depth] in set(table)))
+        return name in LEFT_OUT or (
+            OmegaConf.is_dict(table) and (path[depth] in OPEN_TABLES or path[depth] in set(table))
+        )
 
     return [name for name in names if not known(name)]
 
@@ -278,12 +271,12 @@ def unknown_settings(verl_config: Any, names: Iterable[str]) -> list[str]:
 # ---- the installed release -----------------------------------------------------------------------------------------
 
 _Found = tuple[str, ast.AST]
-"""A module, and a statement or an attribute in it."""
+"""The name of a module, and a statement or an attribute in its source."""
 
 
 @cache
 def differences(table: str = PARTS) -> tuple[str, ...]:
-    """What the installed packages lack or give other parameters, each with its use; empty where they fit."""
+    """The parts that the installed packages lack, or that have other parameters, each with its use."""
     installed = [part for part in parts(table) if find_spec(part.module.partition(".")[0])]
     return tuple(f"{problem} ({part.use})" for part in installed if (problem := _problem(part)))
 
@@ -313,7 +306,7 @@ def _fits(expected: str, taken: dict[str, bool]) -> bool:
 
 
 def _parameters(node: ast.AST) -> dict[str, bool]:
-    """Parameter without self -> whether it can be left out; "..." for what is no function."""
+    """Each parameter except self -> whether it is optional; "..." if the node is not a function."""
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return {"...": False}
     given, positional = node.args, [*node.args.posonlyargs, *node.args.args]
@@ -325,7 +318,7 @@ def _parameters(node: ast.AST) -> dict[str, bool]:
 
 
 def _definition(module: str, name: str, importers: tuple[str, ...] = ()) -> _Found | None:
-    """Where a name of a module is defined, through imports; the import itself where that is another package's."""
+    """Where a name of a module is defined, following imports; the import itself if it is from another package."""
     path = None if module in importers else _path(module)
     for node in _statements(path) if path else ():
         if name in _bound(node):
@@ -376,7 +369,7 @@ def _statements(path: Path) -> tuple[ast.stmt, ...]:
 
 
 def _path(module: str) -> Path | None:
-    """The file of a module; None where it or its package is missing."""
+    """The file of a module; None if the module or its package is missing."""
     root, *rest = module.split(".")
     spec = find_spec(root)
     if spec is None or not spec.submodule_search_locations:

@@ -1,6 +1,6 @@
-"""verl's extension of a vLLM worker, for vLLM's build for CPUs: it receives new weights. Needs verl and vLLM.
+"""verl's extension of a vLLM worker, which receives new weights, for vLLM's CPU build. Needs verl and vLLM.
 
-On a CPU vLLM multiplies by packed copies of the weights, so writing into the model's weights, as on a GPU, has no
+On a CPU, vLLM computes with packed copies of the weights, so that writing to the model's weights, as on a GPU, has no
 effect; vLLM's `reload_weights` packs them again. verl's receiver passes tensors in memory that it shares with the
 training process and frees at the end, so they are copied.
 """

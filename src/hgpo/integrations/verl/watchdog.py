@@ -14,7 +14,7 @@ from typing import Any, Self
 
 logger = logging.getLogger(__name__)
 
-PATIENCE = 45.0  # until Ray reports a dead node; a rank whose peer is gone may fail before that
+PATIENCE = 45.0  # seconds until Ray reports a dead node; a rank may fail before, since its peer is gone
 _LONGEST = 400
 _DEAD = (
     "RayActorError",
@@ -31,13 +31,13 @@ class LostProcessError(RuntimeError):
 
 
 class Watchdog:
-    """Watches a run on the connected Ray cluster while the block runs; errors of dead processes become one line.
+    """Watches a run on the connected Ray cluster while the block runs, and raises errors of dead processes as one line.
 
     Args:
         run: the run's folder.
         look: returns the dead nodes of the run, "" for none.
-        seconds: between two calls of `look`.
-        patience: how long an error of another process waits for a dead node that explains it; 0 on one node.
+        seconds: time between two calls of `look`.
+        patience: seconds to wait, after an error of a process, for a dead node that explains it; 0 on one node.
 
     Raises:
         LostProcessError: from the block, instead of Ray's errors. Errors of the run's own code pass unchanged.
@@ -51,7 +51,7 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def ends(self, end: Callable[[], None]) -> None:
-        """Start to watch the cluster; `end` ends the run."""
+        """Start to watch the cluster; `end` is called to end the run."""
         self._end = end
 
     def __enter__(self) -> Self:
@@ -75,12 +75,12 @@ class Watchdog:
         from ray import exceptions
 
         if isinstance(error, tuple(getattr(exceptions, name) for name in _DEAD)):
-            if "creation task" in str(error):  # the process's own code failed, and the stack has the reason
+            if "creation task" in str(error):  # the process's own code failed; the traceback has the reason
                 return ""
             # An error of another process is wrapped in one of the task there; its cause is Ray's error.
             reported = " ".join(str(getattr(error, "cause", error)).split())
             return self.found or f"a process or a node of it died: {reported}"
-        if isinstance(error, exceptions.RayTaskError):  # a rank whose peer is gone raises its library's error
+        if isinstance(error, exceptions.RayTaskError):  # e.g. gloo's error in a rank whose peer is gone
             self._thread.join(self._patience)  # the thread ends when it finds a dead node
             return self.found
         return ""
@@ -91,7 +91,7 @@ class Watchdog:
                 continue
             try:
                 dead = self._look()
-            except Exception as error:  # of any type; the run itself fails with the reason
+            except Exception as error:  # of any type; the run itself raises the reason
                 logger.warning("the cluster cannot be watched any more (%s: %s)", type(error).__name__, error)
                 return
             if dead:

@@ -25,8 +25,8 @@ from corridor import CorridorSuite
 from hgpo.integrations.verl.agent_loop import (
     StepwiseAgentLoop,
     as_columns,
+    evaluation_rows,
     one_server,
-    panel_rows,
     training_rows,
 )
 from hgpo.integrations.verl.env_pool import EpisodeLost
@@ -63,7 +63,7 @@ class Engine:
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[3])]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]), prepend=os.pathsep)
     StepwiseAgentLoop.shared = None
     yield
     StepwiseAgentLoop.shared = None
@@ -228,14 +228,14 @@ def test_a_resumed_run_draws_what_the_first_would_have_drawn() -> None:
 
 def test_a_panel_holds_every_task_once_whatever_the_seed() -> None:
     tasks = CorridorSuite(longest=11).tasks("held_out")
-    first, second = (panel_rows(tasks, "held_out", seed=seed) for seed in (123, 456))
+    first, second = (evaluation_rows(tasks, "held_out", seed=seed) for seed in (123, 456))
     assert [row.task_id for row in first] == [task.id for task in tasks] == [row.task_id for row in second]
     assert {row.seed for row in first}.isdisjoint(row.seed for row in second)
     assert {row.group for row in first}.isdisjoint(row.group for row in second)
 
 
 def test_columns_keep_rows_together() -> None:
-    rows = panel_rows(CorridorSuite().tasks("train"), "train", seed=1)
+    rows = evaluation_rows(CorridorSuite().tasks("train"), "train", seed=1)
     columns = as_columns(rows)
     assert columns["group"] == [row.group for row in rows]
     assert columns["index"] == columns["task_index"] == [0, 1, 2]

@@ -14,11 +14,11 @@ from hgpo.integrations.verl.config import (
     leaves,
     mapped_settings,
     reject_owned,
-    stored_rows,
     suggested_settings,
 )
 
 RUN = Path("/runs/one")
+PPO = {"advantage": {"estimator": "gae"}}
 
 
 def config(**sections: Any) -> Config:
@@ -97,30 +97,70 @@ def test_the_published_settings_in_verls_words() -> None:
         ("verl", "evaluate_only", True, "actor_rollout_ref.actor.use_kl_loss", False),
         ("verl", "evaluate_only", True, "actor_rollout_ref.actor.fsdp_config.forward_only", True),
         ("verl", "evaluate_only", False, "actor_rollout_ref.actor.fsdp_config.forward_only", False),
+        ("tracking", "to", ["trackio"], "trainer.logger", ["console", "trackio"]),
+        ("critic", "learning_rate", 3e-5, "critic.optim.lr", 3e-5),
+        ("critic", "value_clip", 0.2, "critic.cliprange_value", 0.2),
+        ("critic", "value_clip", "none", "critic.cliprange_value", 1e9),
+        ("critic", "pretrain_updates", 0, "trainer.critic_warmup", 0),
+        ("critic", "pretrain_updates", 5, "trainer.critic_warmup", 6),  # verl trains the policy from this update on
+        ("training", "epochs", 2, "critic.ppo_epochs", 2),
+        ("training", "max_gradient_norm", 0.5, "critic.optim.clip_grad", 0.5),
+        ("policy", "model", "some/model", "critic.model.path", "some/model"),
+        ("policy", "lora", {"rank": 8}, "critic.model.lora_rank", 8),
     ],
 )
 def test_a_setting_arrives(section: str, name: str, value: Any, verl_name: str, verl_value: Any) -> None:
-    assert mapped(**{section: {name: value}})[verl_name] == verl_value
+    tree: dict[str, Any] = {"policy": {"model": "some/model"}, **PPO}
+    tree[section] = {**tree.get(section, {}), name: value}
+    assert mapped(**tree)[verl_name] == verl_value
 
 
-def test_verls_logger_is_told_what_the_recipe_says() -> None:
-    assert mapped(tracking={"to": ["trackio"]})["trainer.logger"] == ["console", "trackio"]
+CPU, VLLM_ON_CPU = {"model": "some/model", "device": "cpu"}, {"rollout": "vllm-cpu"}
 
 
-def test_on_a_cpu_the_rollout_engine_is_this_projects_and_its_log_probs_are_taken() -> None:
-    settings = config(policy={"model": "some/model", "device": "cpu"})
-    assert of_mapped(settings)["algorithm.rollout_correction.bypass_mode"] is True
-
-
-def test_vllm_on_a_cpu_is_awake_all_the_time_and_its_log_probs_are_not_taken() -> None:
-    settings = config(policy={"model": "some/model", "device": "cpu"}, verl={"rollout": "vllm-cpu"})
-    found = of_mapped(settings)
-    assert found["actor_rollout_ref.rollout.name"] == "vllm"
-    assert found["algorithm.rollout_correction.bypass_mode"] is False
-    prefix = "actor_rollout_ref.rollout."
-    assert suggested(settings)[prefix + "free_cache_engine"] is False
-    assert suggested(settings)[prefix + "engine_kwargs.vllm.enable_sleep_mode"] is False
-    assert not [name for name in suggested(config()) if "engine_kwargs" in name]
+@pytest.mark.parametrize(
+    ("sections", "expected"),
+    [
+        (
+            {},
+            {
+                "actor_rollout_ref.rollout.name": "vllm",
+                "actor_rollout_ref.rollout.max_model_len": 4096 + 512,
+                "actor_rollout_ref.actor.fsdp_config.model_dtype": "fp32",
+                "actor_rollout_ref.ref.fsdp_config.model_dtype": "bf16",
+            },
+        ),
+        (
+            {"policy": {"model": "some/model", "precision": "float32"}},
+            {"actor_rollout_ref.ref.fsdp_config.model_dtype": "fp32"},
+        ),
+        (
+            {"policy": CPU},
+            {
+                "actor_rollout_ref.rollout.name": "hgpo_transformers",
+                "actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype": "float32",
+                "actor_rollout_ref.actor.use_torch_compile": False,
+                "actor_rollout_ref.ref.fsdp_config.model_dtype": "fp32",
+                "algorithm.rollout_correction.bypass_mode": True,  # the sampler's log-probs are the trainer's
+                "trainer.device": "cpu",
+            },
+        ),
+        (
+            {"policy": CPU, "verl": VLLM_ON_CPU},
+            {
+                "actor_rollout_ref.rollout.name": "vllm",
+                "actor_rollout_ref.rollout.free_cache_engine": False,
+                "actor_rollout_ref.rollout.engine_kwargs.vllm.enable_sleep_mode": False,
+                "algorithm.rollout_correction.bypass_mode": False,
+            },
+        ),
+    ],
+)
+def test_a_device_decides_engine_and_precision(sections: dict[str, Any], expected: dict[str, Any]) -> None:
+    settings = config(**sections)
+    found = {**of_mapped(settings), **suggested(settings)}
+    assert {name: found[name] for name in expected} == expected
+    assert any("engine_kwargs" in name for name in found) is (settings.verl.rollout == "vllm-cpu")
 
 
 def other_than(name: str, value: Any) -> Any:
@@ -150,16 +190,6 @@ def test_verl_is_told_every_setting_of_the_update_that_is_not_this_projects_own_
     }
 
 
-def test_without_a_gpu_everything_is_float32_and_the_own_rollout_engine_serves() -> None:
-    settings = config(policy={"model": "some/model", "device": "cpu"})
-    found = suggested(settings)
-    assert found["actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype"] == "float32"
-    assert found["actor_rollout_ref.actor.use_torch_compile"] is False
-    found = of_mapped(settings)
-    assert found["actor_rollout_ref.rollout.name"] == "hgpo_transformers"
-    assert found["trainer.device"] == "cpu"
-
-
 def test_without_a_cap_or_without_old_log_probs_of_the_trainer_no_token_is_weighted() -> None:
     for training in ({"importance_cap": "none"}, {"recompute_log_probs": False}):
         assert "algorithm.rollout_correction.rollout_is" not in mapped(training=training)
@@ -175,9 +205,18 @@ def test_an_adapter_is_told_in_verls_words() -> None:
         check(config(policy={"model": "some/model", "lora": {"rank": 1, "alpha": 1.5}}))
 
 
-def test_the_queue_holds_an_evaluation() -> None:
-    settings = config()
-    assert stored_rows(settings) >= 256 * 50
+def stored_rows(**sections: Any) -> int:
+    return int(suggested(config(**sections))["transfer_queue.backend.SimpleStorage.total_storage_size"])
+
+
+def test_the_queue_holds_an_evaluation_and_the_batches_that_are_sampled_ahead() -> None:
+    more = {"overrides": {"trainer": {"v1": {"colocate_async": {"num_warmup_batches": 2.5}}}}}
+    rows = [
+        stored_rows(verl={"mode": "sync", **more}),
+        *(stored_rows(verl={"mode": "colocate_async", **one}) for one in ({}, more)),
+    ]
+    assert rows[0] >= 256 * 50
+    assert (rows[1] - rows[0], rows[2] - rows[1]) == (256 * 50, 2 * 256 * 50)
 
 
 @pytest.mark.parametrize(
@@ -188,71 +227,24 @@ def test_the_queue_holds_an_evaluation() -> None:
         ({"training": {"updates": 0}}, "evaluate_only"),
         ({"policy": {"model": "some/model", "device": "cuda:1"}}, "policy.device = 'cuda:1'"),
         ({"policy": {"model": "some/model", "device": "mps"}}, "policy.device = 'mps'"),
-        ({"verl": {"rollout": "vllm-cpu"}}, "set policy.device = cpu"),
+        ({"verl": {"rollout": "vllm-cpu"}}, "needs policy.device = cpu"),
         (
             {"verl": {"rollout": "vllm-cpu"}, "policy": {"model": "m", "device": "cpu", "lora": {"rank": 4}}},
             "policy.lora.rank = 4",
         ),
+        ({"policy": {"model": "models/small.gguf"}}, "verl loads only folders and the main branch"),
+        ({"policy": {"model": "some/model", "revision": "v1"}}, "verl loads only folders and the main branch"),
+        ({"environment": {"name": "registered-by-hand"}}, "registered only in this process"),
     ],
 )
-def test_what_verl_cannot_do_is_said_at_once(sections: dict[str, Any], message: str) -> None:
+def test_unsupported_settings_are_rejected(sections: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         check(config(**sections))
-
-
-def test_an_environment_that_other_processes_cannot_find_is_refused() -> None:
-    with pytest.raises(ConfigError, match="registered only in this process"):
-        check(config(environment={"name": "registered-by-hand"}))
     check(config(environment={"name": "corridor:CorridorSuite"}))
 
 
 def test_leaves_name_everything_that_is_set() -> None:
     assert dict(leaves({"a": {"b": 1, "c": {"d": [2]}}, "e": {}})) == {"a.b": 1, "a.c.d": [2], "e": {}}
-
-
-@pytest.mark.parametrize("policy", [{"model": "models/small.gguf"}, {"model": "some/model", "revision": "v1"}])
-def test_a_model_that_verl_would_load_otherwise_is_refused(policy: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"policy\.model = .*verl loads only folders and the main branch"):
-        check(config(policy=policy))
-
-
-def test_the_reference_is_held_in_what_it_is_computed_in() -> None:
-    def reference(**sections: Any) -> str:
-        return str(suggested(config(**sections))["actor_rollout_ref.ref.fsdp_config.model_dtype"])
-
-    assert reference() == "bf16"
-    assert reference(policy={"model": "some/model", "precision": "float32"}) == "fp32"
-    assert reference(policy={"model": "some/model", "device": "cpu"}) == "fp32"
-    trained = suggested(config())["actor_rollout_ref.actor.fsdp_config.model_dtype"]
-    assert trained == "fp32"
-
-
-def test_vllm_makes_room_for_a_prompt_and_a_response_and_no_more() -> None:
-    assert suggested(config())["actor_rollout_ref.rollout.max_model_len"] == 4096 + 512
-
-
-@pytest.mark.parametrize(
-    ("verl", "games", "largest"),
-    [
-        ({"gpus_per_node": 2}, 64, 64),  # 16 tasks x 8 rollouts
-        ({"gpus_per_node": 2}, None, 128),  # validation batches of 256
-        ({"gpus_per_node": 4, "nodes": 2, "tensor_parallel": 4}, 64, 64),
-        ({"gpus_per_node": 8, "tensor_parallel": 1}, 64, 16),
-    ],
-)
-def test_cuda_graphs_are_captured_up_to_the_episodes_of_an_engine(
-    verl: dict[str, Any], games: int | None, largest: int
-) -> None:
-    found = suggested(config(verl=verl, evaluation={"games": games}))[
-        "actor_rollout_ref.rollout.cudagraph_capture_sizes"
-    ]
-    assert found == [1, 2, 4, 8, *range(16, largest + 1, 16)]
-
-
-def test_no_more_cuda_graphs_than_vllm_captures_and_none_on_a_cpu() -> None:
-    name, many = "actor_rollout_ref.rollout.cudagraph_capture_sizes", {"tasks_per_update": 1000}
-    assert suggested(config(rollout=many))[name][-1] == 512
-    assert name not in suggested(config(policy={"model": "some/model", "device": "cpu"}))
 
 
 @pytest.mark.parametrize(("nodes", "gpus", "units"), [(1, 1, 1), (1, 2, 1), (1, 4, 2), (2, 8, 4)])
@@ -320,35 +312,12 @@ def test_an_override_of_what_the_recipe_decides_is_rejected(name: str, message: 
 
 # ---- the critic ------------------------------------------------------------------------------------------------------
 
-PPO = {"advantage": {"estimator": "gae"}}
-
 
 def test_a_critic_is_trained_where_the_estimator_needs_values() -> None:
     assert mapped()["critic.enable"] is False
     assert mapped(critic={"shared": True})["critic.enable"] is False  # the table is passed over
     assert mapped(**PPO)["critic.enable"] is True
     assert mapped(advantage={"estimator": "gigpo", "options": {"baseline": "critic"}})["critic.enable"] is True
-
-
-@pytest.mark.parametrize(
-    ("section", "name", "value", "verl_name", "verl_value"),
-    [
-        ("critic", "learning_rate", 3e-5, "critic.optim.lr", 3e-5),
-        ("critic", "value_clip", 0.2, "critic.cliprange_value", 0.2),
-        ("critic", "value_clip", "none", "critic.cliprange_value", 1e9),
-        ("critic", "pretrain_updates", 0, "trainer.critic_warmup", 0),
-        ("critic", "pretrain_updates", 5, "trainer.critic_warmup", 6),  # verl trains the policy from this update on
-        ("training", "epochs", 2, "critic.ppo_epochs", 2),
-        ("training", "max_gradient_norm", 0.5, "critic.optim.clip_grad", 0.5),
-        ("policy", "model", "some/model", "critic.model.path", "some/model"),
-        ("policy", "lora", {"rank": 8}, "critic.model.lora_rank", 8),
-    ],
-)
-def test_a_setting_of_the_critic_arrives(section: str, name: str, value: Any, verl_name: str, verl_value: Any) -> None:
-    policy = {"policy": {"model": "some/model"}}
-    tree = {**policy, **PPO}
-    tree[section] = {**tree.get(section, {}), name: value}
-    assert mapped(**tree)[verl_name] == verl_value
 
 
 def test_verl_is_told_every_setting_of_the_critic_that_is_not_this_projects_own_to_carry_out() -> None:

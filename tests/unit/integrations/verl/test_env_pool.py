@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,8 +17,8 @@ import pytest
 
 from corridor import CorridorSuite
 from hgpo.envs.wrappers import LimitedSuite
-from hgpo.integrations.verl.env_pool import EnvironmentPool, EpisodeLost, WorkerSettings
-from hgpo.integrations.verl.env_worker import EnvironmentHost
+from hgpo.integrations.verl.env_pool import EnvironmentPool, EpisodeLost
+from hgpo.integrations.verl.env_worker import EnvironmentHost, WorkerSettings
 
 Loops = Callable[[], asyncio.AbstractEventLoop]
 TESTS = Path(__file__).parents[3]
@@ -73,7 +74,7 @@ class SlowSuite(FickleSuite):
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerSettings:
     (tmp_path / "fickle.py").write_text(MISBEHAVING, encoding="utf-8")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(TESTS)]))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{TESTS}", prepend=os.pathsep)
     return WorkerSettings("fickle:FickleSuite", {}, max_steps=5, step_timeout=30.0)
 
 
@@ -155,7 +156,6 @@ def test_a_worker_that_dies_or_hangs_is_replaced(
             await neighbour.step("on")
         fresh = await pool.start("train", 1, seed=9)
         assert (await fresh.step("on"))[0] == "seen"
-        assert pool.replaced == 1
         await fresh.close()
         assert pool._loads == [0]
         await pool.close()
@@ -169,9 +169,7 @@ def test_a_request_before_the_death_of_a_worker_is_noticed_is_lost(settings: Wor
 
     async def test() -> None:
         pool = EnvironmentPool(replace(settings, step_timeout=1.0), 1)
-        worker = await pool._living(0)
-        assert worker.reader is not None
-        worker.reader.cancel()  # its turn does not come
+        worker = await pool._worker(0)
         worker.process.kill()
         worker.process.wait()
         with pytest.raises(EpisodeLost, match="is gone"):
@@ -187,7 +185,8 @@ def test_a_worker_starts_where_the_fork_of_this_process_would_hang(settings: Wor
     """Libraries with threads, gRPC for one, register handlers that can block in the child of a fork."""
     script = f"""
 import asyncio, ctypes
-from hgpo.integrations.verl.env_pool import EnvironmentPool, WorkerSettings
+from hgpo.integrations.verl.env_pool import EnvironmentPool
+from hgpo.integrations.verl.env_worker import WorkerSettings
 from {loops.__module__} import new_event_loop
 
 libc = ctypes.CDLL(None)
@@ -230,8 +229,7 @@ def test_a_worker_killed_between_steps_is_noticed_and_replaced(settings: WorkerS
     async def test() -> None:
         pool = EnvironmentPool(settings, 1)
         episode = await pool.start("train", 0, seed=0)
-        assert pool._workers[0] is not None
-        os.kill(pool._workers[0].process.pid, signal.SIGKILL)
+        (await pool._worker(0)).process.kill()
         with pytest.raises(EpisodeLost, match="its process died"):
             await episode.step("on")
         assert (await pool.start("train", 0, seed=3)).observation == "seed 3"
@@ -266,18 +264,7 @@ def test_an_error_costs_one_episode_alone(settings: WorkerSettings, command: str
         with pytest.raises(EpisodeLost, match=reason):
             await victim.step(command)
         assert (await neighbour.step("on"))[0] == "seen"
-        assert pool.replaced == 0
         await pool.close()
-
-    run(test)
-
-
-@pytest.mark.slow
-def test_a_worker_that_cannot_start_says_what_it_was_given() -> None:
-    async def test() -> None:
-        pool = EnvironmentPool(WorkerSettings("no-such-environment", {}, max_steps=5, step_timeout=1.0), 1)
-        with pytest.raises(EpisodeLost, match=r"did not start.*no-such-environment"):
-            await pool.start("train", 0, seed=0)
 
     run(test)
 
@@ -289,6 +276,7 @@ def test_all_who_wait_for_a_worker_hear_that_it_cannot_start() -> None:
         starts = [pool.start("train", 0, seed=0) for _ in range(8)]
         answers = await asyncio.gather(*starts, return_exceptions=True)
         assert all(isinstance(answer, EpisodeLost) for answer in answers)
+        assert re.search("did not start.*its process died.*exit status 1.*no-such-environment", str(answers[0]))
         assert pool._loads == [0]
 
     run(test)
@@ -307,60 +295,9 @@ def test_numbers_and_commands_are_taken_as_the_built_in_rollout_takes_them(setti
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ('"x" * 2**27', "a line of more than 67108864 bytes"),
-        ('"[1, 2]"', r"wrote b'\[1, 2\]\\n', which is no answer"),
-        ('"null"', "which is no answer"),
-        ('"{oops"', "which is no answer"),
-        ('"[" * 100_000', "which is no answer"),
-        ('\'{"number": 0, "observation": "", "info": {}}\\n{"number": 1}\'', "answered request 1 when none was due"),
-    ],
-)
-def test_a_worker_that_cannot_be_understood_is_replaced(settings: WorkerSettings, line: str, reason: str) -> None:
-    babbler = f"""
-import sys
-print('{{"ready": true}}', flush=True)
-sys.stdin.readline()
-print({line}, flush=True)
-sys.stdin.read()
-"""
-
-    async def test() -> None:
-        patient = replace(settings, step_timeout=30.0)  # 128 MiB of nothing take their time on a busy machine
-        pool = EnvironmentPool(patient, 1, command=lambda _: [sys.executable, "-c", babbler])
-
-        async def play() -> None:
-            episode = await pool.start("train", 0, seed=0)
-            await asyncio.sleep(0.5)  # an answer that nobody asked for costs the worker when it comes
-            await episode.step("on")
-
-        with pytest.raises(EpisodeLost, match=reason):
-            await play()
-        pool._command = WorkerSettings.command
-        assert (await pool.start("train", 0, seed=4)).observation == "seed 4"
-        assert pool.replaced == 1
-        await pool.close()
-
-    run(test)
-
-
-@pytest.mark.slow
-def test_a_worker_that_babbles_at_its_start_did_not_start(settings: WorkerSettings) -> None:
-    async def test() -> None:
-        pool = EnvironmentPool(settings, 1, command=lambda _: [sys.executable, "-c", "print([])"])
-        with pytest.raises(EpisodeLost, match="did not start: it wrote"):
-            await pool.start("train", 0, seed=0)
-        assert pool._loads == [0]
-
-    run(test)
-
-
-@pytest.mark.slow
 def test_a_worker_does_not_outlive_its_parent(settings: WorkerSettings) -> None:
     """Killed while an environment hangs, so that the worker does not read its input, where it would see the end."""
-    requests = ['{"number": 0, "slot": 0, "start": ["train", 0, 0]}', '{"number": 1, "slot": 0, "step": "hang"}']
+    requests = ['{"slot": 0, "start": ["train", 0, 0]}', '{"slot": 0, "step": "hang"}']
     parent = f"""
 import subprocess, time
 worker = subprocess.Popen({settings.command()!r}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -379,29 +316,6 @@ time.sleep(60)
     process.communicate(timeout=15)
 
 
-@pytest.mark.slow
-def test_an_answer_to_another_request_is_not_believed(settings: WorkerSettings) -> None:
-    liar = """
-import json, sys
-print(json.dumps({"ready": True}), flush=True)
-for line in sys.stdin:
-    print(json.dumps({"number": -1}), flush=True)
-"""
-
-    async def test() -> None:
-        pool = EnvironmentPool(settings, 1, command=lambda _: [sys.executable, "-c", liar])
-        with pytest.raises(EpisodeLost, match="answered request -1 when 0 was due"):
-            await pool.start("train", 0, seed=0)
-        await pool.close()
-
-    run(test)
-
-
-def test_a_pool_without_workers_is_refused(settings: WorkerSettings) -> None:
-    with pytest.raises(ValueError, match="at least 1 worker"):
-        EnvironmentPool(settings, 0)
-
-
 def test_the_exact_state_is_sent_only_if_it_is_asked_for(settings: WorkerSettings) -> None:
     async def test() -> None:
         for sends in (False, True):
@@ -416,6 +330,6 @@ def test_the_exact_state_is_sent_only_if_it_is_asked_for(settings: WorkerSetting
 
 def test_text_survives_whatever_it_holds() -> None:
     host = EnvironmentHost(LimitedSuite(CorridorSuite(), 8))
-    answer = host.answer({"number": 0, "slot": 1, "start": ["train", 0, 0]})
+    answer = host.answer({"slot": 1, "start": ["train", 0, 0]})
     assert answer["observation"] == "you are at place 0"
-    assert host.answer({"number": 1, "slot": 2, "step": "look"})["error"].startswith("KeyError")
+    assert host.answer({"slot": 2, "step": "look"})["error"].startswith("KeyError")

@@ -16,13 +16,13 @@ from corridor import CorridorSuite
 from hgpo.agents import get_template
 from hgpo.envs.wrappers import LimitedSuite
 from hgpo.integrations.verl.env_pool import (
-    Assignment,
     EnginePolicy,
     EnvironmentPool,
     EpisodeLost,
-    WorkerSettings,
+    RemoteEnvironment,
     play_remotely,
 )
+from hgpo.integrations.verl.env_worker import WorkerSettings
 from hgpo.policies.base import Request
 from hgpo.policies.language_model import GenerationLimits, LanguageModel
 from hgpo.policies.local import TransformersPolicy
@@ -72,14 +72,15 @@ def play_again(
     rules: RolloutRules = RULES,
 ) -> Any:
     """The episode of `records` over the pool, the engine answering what the policy answered."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[3])]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]), prepend=os.pathsep)
     first, engine = records[0], Engine(records)
     ids = EpisodeIds(first.group, first.trajectory, first.task_id, first.task_type)
 
     async def test() -> Any:
         pool = EnvironmentPool(WorkerSettings("corridor:CorridorSuite", {}, MAX_STEPS, 30.0), 1)
         try:
-            return await play_remotely(Assignment(ids, "train", 1, seed=0), pool, engine_policy(policy, engine), rules)
+            environment = await pool.start("train", 1, seed=0)
+            return await play_remotely(ids, environment, engine_policy(policy, engine), rules)
         finally:
             await pool.close()
 
@@ -113,15 +114,12 @@ def test_the_records_are_those_of_the_built_in_rollout(
 
 
 class Lingering:
-    """An episode that goes on for two steps after it is won; it stands for its pool as well."""
+    """An episode that goes on for two steps after it is won."""
 
     observation, info = "you are at place 1", {"won": False}
 
     def __init__(self) -> None:
         self._steps = 0
-
-    async def start(self, split: str, index: int, *, seed: int) -> Lingering:
-        return self
 
     async def step(self, command: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         self._steps += 1
@@ -137,9 +135,9 @@ def test_a_win_is_paid_once(policy: TransformersPolicy, kind: str, paid: list[fl
         async def generate(self, **_: Any) -> Any:
             return SimpleNamespace(token_ids=[1], log_probs=[0.0], extra_fields={})
 
-    assignment = Assignment(EpisodeIds("g", "g#0", "t", "k"), "train", 0, seed=0)
-    pool, rules = cast(EnvironmentPool, Lingering()), replace(RULES, reward=kind)
-    turns = asyncio.run(play_remotely(assignment, pool, engine_policy(policy, Mumbling()), rules))
+    environment, ids = cast(RemoteEnvironment, Lingering()), EpisodeIds("g", "g#0", "t", "k")
+    rules = replace(RULES, reward=kind)
+    turns = asyncio.run(play_remotely(ids, environment, engine_policy(policy, Mumbling()), rules))
     assert [record.reward for record, _ in turns] == paid
 
 

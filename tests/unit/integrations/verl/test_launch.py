@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from hgpo.assemble import build_suite, prepare_start, training_suite
+from hgpo.assemble import prepare_start, training_suite
 from hgpo.cli.main import main
 from hgpo.config import Config, ConfigError, load_config
 from hgpo.integrations.verl import launch
@@ -18,7 +18,6 @@ from hgpo.integrations.verl.launch import prepare_start_apart
 from hgpo.integrations.verl.preflight import installed_version
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, RunInUseError, create_run_directory, exclusive
 from hgpo.utils.progress import Reporter
-from killed import Killed
 
 TESTS = Path(__file__).parents[3]
 RECIPE, QUICKSTART = TESTS / "corridor.toml", TESTS.parent / "recipes" / "quickstart" / "hgpo.toml"
@@ -50,7 +49,7 @@ class Launch:
         skip_checks(monkeypatch)
         monkeypatch.setattr(launch, "check_model", lambda config: None)
         monkeypatch.setattr(launch, "summarise_model", lambda config: SimpleNamespace(parameters=1))
-        monkeypatch.setattr(launch, "_run", lambda run, config, suite, reporter: run)
+        monkeypatch.setattr(launch, "_run", lambda run, config, reporter: run)
 
     def config(self, directory: str) -> Config:
         run = {"name": "k2", "directory": str(self.folder / directory)}
@@ -81,46 +80,12 @@ def test_a_run_is_trained_by_one_process_at_a_time(started: Launch) -> None:
         started.resume(run)
 
 
-def test_the_warm_start_takes_the_threads_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'hgpo[verl]'")
-    seen, before = [], torch.get_num_threads()
-
-    def warm_start(*_: object) -> None:
-        seen.append(torch.get_num_threads())
-        raise Killed
-
-    monkeypatch.setattr(launch, "prepare_start", warm_start)
-    three = Config.model_validate({"policy": {"model": "m", "device": "cpu"}, "run": {"threads": 3}})
-    with pytest.raises(Killed):
-        launch._run(
-            RunDirectory(tmp_path), three, build_suite(three.environment, three.evaluation), Reporter(quiet=True)
-        )
-    torch.set_num_threads(before)
-    assert seen == [3]
-
-
-def test_before_a_run_on_gpus_the_warm_start_is_made_in_another_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'hgpo[verl]'")
-
-    def apart(*_: object, **__: object) -> None:
-        raise Killed
-
-    monkeypatch.setattr(launch, "prepare_start_apart", apart)
-    on_gpus = Config.model_validate({"policy": {"model": "m"}, "warm_start": {"enabled": True}})
-    with pytest.raises(Killed):
-        launch._run(
-            RunDirectory(tmp_path), on_gpus, build_suite(on_gpus.environment, on_gpus.evaluation), Reporter(quiet=True)
-        )
-
-
 def test_a_run_prints_its_model_its_plan_and_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     reporter = Reporter(quiet=True)
     monkeypatch.setattr(reporter, "say", said.append)
     skip_checks(monkeypatch)
-    monkeypatch.setattr(launch, "_run", lambda run, config, suite, reporter: run)
+    monkeypatch.setattr(launch, "_run", lambda run, config, reporter: run)
     settings = ["policy.device=cpu", "verl.gpus_per_node=2", "training.learning_rate=1e-6"]
     settings += ["warm_start.demonstrations=20", "warm_start.probe_games=4"]
     settings += [f"environment.options.{option}={games}" for option, games in FEW_GAMES.items()]
@@ -192,8 +157,7 @@ def test_vllm_keeps_what_it_compiled_unless_the_shell_says_otherwise(
         monkeypatch.setenv("VLLM_DISABLE_COMPILE_CACHE", before)
     monkeypatch.setenv("VLLM_CACHE_ROOT", "/shared/vllm")
     config = Config.model_validate({"policy": {"model": "m", "device": "cuda"}, "verl": {"ray_address": "auto"}})
-    composed = launch.compose(config)
-    assert composed.actor_rollout_ref.rollout.cudagraph_capture_sizes[:4] == [1, 2, 4, 8]
+    launch.compose(config)
     launch._start_ray(config.verl, VERL_CONFIG, quiet=True)
     variables = given[0]["runtime_env"]["env_vars"]
     assert variables["VLLM_DISABLE_COMPILE_CACHE"] == expected
@@ -271,6 +235,15 @@ def test_it_is_the_start_that_would_have_been_made_here(tmp_path: Path) -> None:
         assert (apart.start / name).read_bytes() == (here.start / name).read_bytes(), name
 
 
+def test_the_warm_start_takes_the_threads_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, before = [], torch.get_num_threads()
+    monkeypatch.setattr(launch, "prepare_start", lambda *_: seen.append(torch.get_num_threads()))
+    run = create_run_directory(with_warm_start(f"run.directory={tmp_path}", "run.threads=3"))
+    launch._prepare(run.path, quiet=True)
+    torch.set_num_threads(before)
+    assert seen == [3]
+
+
 @pytest.mark.slow
 def test_its_errors_are_raised_here(tmp_path: Path) -> None:
     tree = with_warm_start(f"run.directory={tmp_path}").model_dump()
@@ -296,13 +269,3 @@ def test_without_verl_the_engine_says_what_to_install(
 def test_a_resumed_run_keeps_its_engine(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["train", "--resume", str(tmp_path), "--engine", "verl"]) == 2
     assert "omit --engine" in capsys.readouterr().err
-
-
-def test_the_engine_is_a_setting_that_a_run_remembers() -> None:
-    assert load_config(QUICKSTART).run.engine == "built-in"
-    assert load_config(QUICKSTART, ["run.engine=verl"]).run.engine == "verl"
-
-
-def test_the_built_in_engine_prints_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", str(QUICKSTART), "--engine", "built-in", "--dry-run"]) == 0
-    assert 'engine = "built-in"' in capsys.readouterr().out

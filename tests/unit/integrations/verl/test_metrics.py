@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,53 +12,35 @@ from hgpo.config import TrainingSettings
 from hgpo.integrations.verl.metrics import peak_memory_gib, set_tracker_folders, update_metrics
 from hgpo.runs.trackers import OF_VERL
 
-
-def test_names_and_the_loss_that_its_terms_make() -> None:
-    found = update_metrics(
-        {"actor/pg_loss": 0.5, "actor/kl_loss": 0.2, "actor/entropy_loss": 1.5, "actor/grad_norm": 3, "perf/mfu": 1.0},
-        TrainingSettings(kl_coefficient=0.1, entropy_coefficient=0.01),
-    )
-    assert found == {
-        "policy_loss": 0.5,
-        "kl": 0.2,
-        "entropy": 1.5,
-        "gradient_norm": 3.0,
-        "loss": pytest.approx(0.5 + 0.02 - 0.015),
-    }
+GAP = {"sampler_gap_mean": 0.01, "sampler_gap_max": 0.3, "sampler_effective_sample_size": 0.99}
 
 
-def test_a_critics_figures_have_the_built_in_trainers_names() -> None:
-    found = update_metrics(
-        {
-            "critic/vf_loss": 0.5,
-            "critic/vf_clipfrac": 0.1,
-            "critic/grad_norm": 2.0,
-            "critic/values/mean": 3.0,
-            "explained_variance": 0.25,
-        },
-        TrainingSettings(),
-    )
-    assert found == {
-        "critic_loss": 0.5,
-        "critic_clip_fraction": 0.1,
-        "critic_gradient_norm": 2.0,
-        "explained_variance": 0.25,
-    }
-
-
-def test_the_entropy_is_the_updates_or_else_that_of_the_pass_before_it() -> None:
-    scored = {"actor/entropy": 0.7}
-    assert update_metrics(scored, TrainingSettings()) == {"entropy": 0.7}
-    assert update_metrics({**scored, "actor/entropy_loss": 0.6}, TrainingSettings()) == {"entropy": 0.6}
-
-
-def test_a_figure_that_verl_does_not_give_is_absent() -> None:
-    assert update_metrics({"actor/grad_norm": 1.0}, TrainingSettings()) == {"gradient_norm": 1.0}
-
-
-def test_the_gap_to_the_rollout_engine_keeps_the_built_in_trainers_names() -> None:
-    gap = {"sampler_gap_mean": 0.01, "sampler_gap_max": 0.3, "sampler_effective_sample_size": 0.99}
-    assert update_metrics({**gap, "rollout_corr/kl": 0.1}, TrainingSettings()) == gap
+@pytest.mark.parametrize(
+    ("of_verl", "expected"),
+    [
+        (
+            {
+                "actor/pg_loss": 0.5,
+                "actor/kl_loss": 0.2,
+                "actor/entropy_loss": 1.5,
+                "actor/grad_norm": 3,
+                "perf/mfu": 1.0,
+            },
+            {"policy_loss": 0.5, "kl": 0.2, "entropy": 1.5, "gradient_norm": 3.0, "loss": 0.5 + 0.02 - 0.015},
+        ),
+        (
+            {"critic/vf_loss": 0.5, "critic/vf_clipfrac": 0.1, "critic/grad_norm": 2.0, "critic/values/mean": 3.0},
+            {"critic_loss": 0.5, "critic_clip_fraction": 0.1, "critic_gradient_norm": 2.0},
+        ),
+        ({"actor/entropy": 0.7}, {"entropy": 0.7}),
+        ({"actor/entropy": 0.7, "actor/entropy_loss": 0.6}, {"entropy": 0.6}),
+        ({**GAP, "explained_variance": 0.25, "rollout_corr/kl": 0.1}, {**GAP, "explained_variance": 0.25}),
+    ],
+)
+def test_metrics_have_the_built_in_trainers_names(of_verl: dict[str, Any], expected: dict[str, float]) -> None:
+    """The loss is the sum of its terms; a metric that verl does not report is absent."""
+    settings = TrainingSettings(kl_coefficient=0.1, entropy_coefficient=0.01)
+    assert update_metrics(of_verl, settings) == pytest.approx(expected)
 
 
 def test_memory_that_verl_did_not_look_at_is_not_reported() -> None:

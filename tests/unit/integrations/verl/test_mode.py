@@ -9,8 +9,8 @@ import pytest
 
 from hgpo.config import Config, ConfigError
 from hgpo.config import loading as checks
-from hgpo.integrations.verl.config import Mapped, mapped_settings, stored_rows
-from hgpo.integrations.verl.mode import batches_ahead, check_mode, mode_settings, suggested_for_mode
+from hgpo.integrations.verl.config import Mapped, mapped_settings
+from hgpo.integrations.verl.mode import check_mode, mode_settings, suggested_for_mode
 
 MODES = ["sync", "colocate_async", "separate_async"]
 
@@ -34,8 +34,7 @@ def mapped(settings: Config) -> dict[str, Any]:
 
 
 def suggested(settings: Config) -> dict[str, Any]:
-    rows = stored_rows(settings, batches_ahead(settings.verl))
-    return suggested_for_mode(settings.verl, settings.policy, rows)
+    return suggested_for_mode(settings.verl, settings.policy)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -98,13 +97,3 @@ def test_gpus_that_only_sample_are_rejected_where_there_are_none(mode: str) -> N
     check(config(mode, policy={"model": "m", "lora": {"rank": 4}}))
     with pytest.raises(ConfigError, match=r"verl\.rollout_gpus = 2: only verl\.mode = 'separate_async' has"):
         check(config(mode, verl={"rollout_gpus": 2}))
-
-
-def test_the_queue_holds_the_batches_that_are_sampled_ahead() -> None:
-    more = {"overrides": {"trainer": {"v1": {"colocate_async": {"num_warmup_batches": 2.5}}}}}
-    settings = [config("sync", verl=more), config("colocate_async"), config("colocate_async", verl=more)]
-    ahead = [batches_ahead(one.verl) for one in settings]
-    assert ahead == [0, 1, 3]
-    rows = [stored_rows(settings[0], number) for number in ahead]
-    steps = 256 * settings[0].environment.max_steps
-    assert (rows[1] - rows[0], rows[2] - rows[1]) == (steps, 2 * steps)

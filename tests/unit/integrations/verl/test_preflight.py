@@ -138,15 +138,10 @@ def test_parts_of_verl_that_changed_are_all_named(monkeypatch: pytest.MonkeyPatc
     assert str(refused.value).count(f"pip install '{remedy}'") == 1
 
 
-def test_no_verl(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed(monkeypatch)
-    with pytest.raises(ConfigError, match=r"not installed: pip install 'hgpo\[verl\]'"):
-        require_verl()
-
-
-def test_verl_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed(monkeypatch, verl="0.9.1", TransferQueue="0.1.11")
-    with pytest.raises(ConfigError, match="needs ray"):
+@pytest.mark.parametrize(("found", "missing"), [({}, "verl"), ({"verl": "0.9.1", "TransferQueue": "0.1.11"}, "ray")])
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, found: dict[str, str], missing: str) -> None:
+    installed(monkeypatch, **found)
+    with pytest.raises(ConfigError, match=rf"needs {missing}, .* not installed: pip install 'hgpo\[verl\]'"):
         require_verl()
 
 
@@ -240,18 +235,20 @@ def test_flash_attention_is_needed_where_it_is_configured(
 
 
 @pytest.mark.parametrize(
-    ("printed", "gpus"), [("81559\n81559\n", (81_559 * 2**20,) * 2), ("No devices were found\n", ())]
+    ("visible", "printed", "gpus"),
+    [
+        ("0,1", "81559\n81559\n", (81_559 * 2**20,) * 2),
+        ("0,1", "No devices were found\n", ()),
+        ("", "81559\n", ()),
+    ],
 )
-def test_the_output_of_nvidia_smi_is_read(monkeypatch: pytest.MonkeyPatch, printed: str, gpus: tuple[int, ...]) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+def test_the_output_of_nvidia_smi_is_read(
+    monkeypatch: pytest.MonkeyPatch, visible: str, printed: str, gpus: tuple[int, ...]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=printed))
-    assert inspect_machine().gpus == gpus
-
-
-def test_no_gpu_is_visible_where_none_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     found = inspect_machine()
-    assert found.gpus == ()
+    assert found.gpus == gpus
     assert found.cores >= 1
     assert found.versions["hgpo"] is not None
 
@@ -270,10 +267,6 @@ def test_weights_gradients_and_moments_are_sharded() -> None:
     assert update_of(n_gpus_per_node=8)["optimiser"] == parts["optimiser"] / 2
 
 
-def test_adapters_alone_have_gradients_and_moments() -> None:
-    assert update_of(lora_rank=64)["optimiser"] < 0.1 * update_of()["optimiser"]
-
-
 def test_vllm_takes_its_share_of_the_gpu() -> None:
     parts = estimate_gpu_memory(SMALL, composed_of_7b(gpu_memory_utilization=0.5), 80 * 10**9)["sampling"]
     assert parts["vLLM"] * GIB == 40 * 10**9
@@ -281,22 +274,18 @@ def test_vllm_takes_its_share_of_the_gpu() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "part"),
+    ("change", "part", "least", "most"),
     [
-        ({"ppo_max_token_len_per_gpu": 16_384}, "activations"),
-        ({"optimizer_offload": True}, "optimiser"),
-        ({"lora_rank": 64}, "gathered layers"),
+        ({"ppo_max_token_len_per_gpu": 16_384}, "activations", 0, 0.7),
+        ({"optimizer_offload": True}, "optimiser", 0, 0.7),
+        ({"lora_rank": 64}, "gathered layers", 0, 0.7),
+        ({"lora_rank": 64}, "optimiser", 0, 0.1),
+        ({"use_fused_kernels": False}, "logits", 5, 1000),
+        ({"enable_gradient_checkpointing": False}, "activations", 5, 1000),
     ],
 )
-def test_each_setting_saves_where_it_should(change: dict[str, Any], part: str) -> None:
-    assert update_of(**change)[part] < 0.7 * update_of()[part]
-
-
-@pytest.mark.parametrize(
-    ("setting", "part"), [("use_fused_kernels", "logits"), ("enable_gradient_checkpointing", "activations")]
-)
-def test_what_saves_by_default(setting: str, part: str) -> None:
-    assert update_of(**{setting: False})[part] > 5 * update_of()[part]
+def test_a_setting_changes_its_part(change: dict[str, Any], part: str, least: float, most: float) -> None:
+    assert least <= update_of(**change)[part] / update_of()[part] <= most
 
 
 def test_logits_are_those_of_responses_after_prompts_of_half_their_bound() -> None:

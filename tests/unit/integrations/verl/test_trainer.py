@@ -162,45 +162,39 @@ def test_a_resumed_critic_has_the_scale_of_its_values(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("update", "stored", "played"),
+    ("update", "stored", "before", "only", "played"),
     [
-        (0, [], True),
-        (0, ["before"], True),  # verl's `val_only` ends there; what is stored is not played again
-        (10, ["before"], True),
-        (10, ["before", "update-10"], False),
-        (8, ["before"], False),
-        (UPDATES, ["before"], True),
-        (UPDATES, ["before", "after"], False),
+        (0, [], True, True, True),
+        (0, ["before"], True, True, True),  # verl's `val_only` ends there; a stored evaluation is not played again
+        (10, ["before"], True, True, True),
+        (10, ["before", "update-10"], True, True, False),
+        (8, ["before"], True, True, False),
+        (UPDATES, ["before"], True, True, True),
+        (UPDATES, ["before", "after"], True, True, False),
+        (0, ["before", "after"], True, False, True),
+        (0, ["after"], False, False, False),
+        (0, ["before", "after"], False, True, True),
     ],
 )
-def test_an_evaluation_that_a_killed_process_owes_is_played_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update: int, stored: list[str], played: bool
+def test_a_missing_evaluation_is_played_first_if_it_is_wanted(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    update: int,
+    stored: list[str],
+    before: bool,
+    only: bool,
+    played: bool,
 ) -> None:
     trainer = make(tmp_path, update=update)
-    trainer.recipe = recipe(run={"engine": "verl"}, verl={"evaluate_only": True})  # no summary is written then
+    trainer.started = trainer.seconds_before = 0.0
+    evaluation = {"before": before, "every": EVERY}
+    trainer.recipe = recipe(run={"engine": "verl"}, verl={"evaluate_only": only}, evaluation=evaluation)
     evaluations(trainer.run, *stored)
     monkeypatch.setattr(PPOTrainerSync, "fit", lambda self, manager: None)
     trainer.fit(None)
     assert trainer.config.trainer.val_before_train is played
-
-
-@pytest.mark.parametrize(
-    ("before", "only", "played"), [(True, False, True), (False, False, False), (False, True, True)]
-)
-def test_the_evaluation_before_training_can_be_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool, only: bool, played: bool
-) -> None:
-    trainer = make(tmp_path)
-    trainer.started = trainer.seconds_before = 0.0
-    trainer.recipe = recipe(
-        run={"engine": "verl"}, verl={"evaluate_only": only}, evaluation={"before": before, "every": EVERY}
-    )
-    evaluations(trainer.run, *(["before"] if played else []), "after")
-    monkeypatch.setattr(PPOTrainerSync, "fit", lambda self, manager: None)
-    trainer.fit(None)
-    assert trainer.config.trainer.val_before_train is played
     summary = {} if only else json.loads(trainer.run.summary.read_text())
-    assert summary.get("success_before") == (0.5 if before else None)
+    assert summary.get("success_before") == (0.5 if before and not only else None)
 
 
 def test_an_evaluation_names_its_manifest_and_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +210,7 @@ def test_an_evaluation_names_its_manifest_and_what_differs(tmp_path: Path, monke
         for task in tasks:
             log.add(EpisodeSummary(task.id, task.kind, seed, (True,), 1.0, StepCounts(1), TotalUsage(0, 0, 0)), [])
 
-    monkeypatch.setattr(HgpoTrainer, "_play_panel", play)
+    monkeypatch.setattr(HgpoTrainer, "_play_tasks", play)
     trainer._evaluate("before")
     stored = read_evaluation(trainer.run.evaluation("before"))
     assert (stored.manifest, stored.manifest_differs) == ("webshop-tiny-valid_unseen-1", (tasks[1].id,))

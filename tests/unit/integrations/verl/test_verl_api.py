@@ -239,10 +239,8 @@ def test_what_is_replaced_is_replaced_where_verl_looks_it_up(monkeypatch: pytest
 def test_settings_that_verl_lacks_are_named() -> None:
     settings = verl_api.default_settings()
     known = [*verl_api.READ_SETTINGS, "critic.model.override_config.attn_implementation", *verl_api.LEFT_OUT]
-    assert unknown_settings(settings, [*known, "trainer.gone", "gone.override_config.x"]) == [
-        "trainer.gone",
-        "gone.override_config.x",
-    ]
+    unknown = ["trainer.gone", "gone.override_config.x", "trainer.nnodes.x", "trainer.nnodes.x.y"]
+    assert unknown_settings(settings, [*known, *unknown]) == unknown
 
 
 @needs_verl
