@@ -147,7 +147,7 @@ def audit(log: EpisodeLog, expected: EvaluationSet | None = None, reported: floa
         by_pass[play.checkpoint].append(play)
     tasks = {play.task for play in played}
     wanted = expected.tasks if expected else frozenset(tasks)
-    splits = {task: known.split_of(task) for task in tasks}
+    splits = {task: known.split_of(task) for task in sorted(tasks)}
     found: _Found = defaultdict(dict)
     passes = [_pass(at, plays, wanted, found) for at, plays in sorted(by_pass.items(), key=lambda item: item[0] or 0)]
     own = {known.split_of(task) for task in wanted} if expected else set(Counter(splits.values()).most_common(1)[0][:1])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
-from difflib import get_close_matches
+from collections.abc import Iterable
+from difflib import SequenceMatcher
 
-_LEAST_SIMILARITY = 0.75
+_LEAST_SIMILARITY = 0.6
 """Least similarity of a suggestion, 0 to 1, as in `difflib`: "quikstart" and "quickstart" have 0.95."""
+_MARGIN = 0.1
+"""Only names whose similarity is at most this far below the largest are suggested."""
 _MOST = 3
 _CONTROLS = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
@@ -60,8 +62,7 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
-def _similar(given: str, names: Collection[str]) -> list[str]:
-    by_lower = {name.lower(): name for name in names}
-    in_lower_case = get_close_matches(given.lower(), by_lower, _MOST, _LEAST_SIMILARITY)
-    as_given = get_close_matches(given, names, _MOST, _LEAST_SIMILARITY)
-    return as_given or [by_lower[name] for name in in_lower_case]
+def _similar(given: str, names: Iterable[str]) -> list[str]:
+    similarity = {name: SequenceMatcher(None, given.lower(), name.lower()).ratio() for name in names}
+    least = max(_LEAST_SIMILARITY, max(similarity.values(), default=0.0) - _MARGIN)
+    return sorted((name for name in similarity if similarity[name] >= least), key=lambda name: -similarity[name])

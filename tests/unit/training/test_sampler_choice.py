@@ -161,10 +161,9 @@ def test_the_printed_estimate_has_it(folder: Path) -> None:
 
 @pytest.mark.usefixtures("cuda")
 def test_doctor_says_what_is_missing(installed: bool) -> None:
-    (_, found, remedy), loads = doctor._device_row()
-    assert loads
-    assert found == "CUDA: Pretended"
-    assert ('pip install "hgpo[vllm]"' in remedy) is not installed
+    finding = doctor._device_finding()
+    assert finding.found == "CUDA: Pretended"
+    assert ('pip install "hgpo[vllm]"' in finding.remedy) is not installed
 
 
 # ---- sleep ---------------------------------------------------------------------------------------------------------
@@ -220,13 +219,6 @@ def test_on_a_cpu_it_cannot_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
     policy.take_weights(policy.language_model.model)
     assert not given["enable_sleep_mode"]
     assert engine.calls == ["reload_weights", "reload_weights"]
-
-
-def test_memory_is_not_freed_while_requests_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    policy, *_ = started(monkeypatch, tiny_model())
-    policy._waiting["0"] = None
-    with pytest.raises(RuntimeError, match=r"'vllm' cannot free its memory while requests are open \(1\)"):
-        policy.release_memory()
 
 
 def test_a_start_that_fails_names_the_other_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
