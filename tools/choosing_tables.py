@@ -14,6 +14,8 @@ GRADIENTS = re.compile(r"<!-- gradients -->\n(?:\|.*\n)*")
 TRAINING = re.compile(r"<!-- training -->\n(?:\|.*\n)*")
 POOLS = ("report-start", "report-100", "report-200")
 KEYS = {"observation": "text", "published_g2po": "G2PO's key"}
+SHOPS = "webshop-start", "observation"
+"""Pool and state key of the last column."""
 COMPARED = {
     "nested_td": "`nested_td`",
     "g2po": "`g2po`",
@@ -57,10 +59,18 @@ def gradient_table(path: Path) -> str:
         if row["rollouts"] == ROLLOUTS
     }
     lines = [
-        [shown, *(" ".join(f"{found[pool, name, key]:.2f}".lstrip("0") for pool in POOLS) for key in KEYS)]
+        [
+            shown,
+            *(" ".join(_short(found[pool, name, key]) for pool in POOLS) for key in KEYS),
+            _short(found[SHOPS[0], name, SHOPS[1]]),
+        ]
         for name, shown in COMPARED.items()
     ]
-    return markdown_table(["estimator", *KEYS.values()], lines)
+    return markdown_table(["estimator", *KEYS.values(), "shops"], lines)
+
+
+def _short(cosine: float) -> str:
+    return f"{cosine:.2f}".lstrip("0")
 
 
 def training_table(titles: Mapping[str, str]) -> str:

@@ -14,6 +14,7 @@ POOLS = {
     "report-start": "Generated household tasks, start of the quickstart",
     "report-100": "Generated household tasks, after 100 of its updates",
     "report-200": "Generated household tasks, after 200 updates",
+    "webshop-start": "Generated shops, start of webshop-tiny",
 }
 """Name of a pool of rollouts -> title of its section."""
 KEYS = {
@@ -40,8 +41,8 @@ SHOWN = (
 """Estimators in the tables of all figures and of numbers of rollouts."""
 ROLLOUTS = 8
 HGPO = "hgpo paper / observation"
-MOST = "published_g2po"
-"""The state key of the tables with one key: most estimators have their highest cosines with it."""
+MOST = ("published_g2po", "observation")
+"""The state key of the tables with one key is the first of these that the pool has."""
 Row = Mapping[str, Any]
 
 
@@ -52,45 +53,48 @@ def gradients_page(path: Path) -> str:
     for pool, title in POOLS.items():
         here = [row for row in rows if row["pool"] == pool]
         if here:
-            parts += [f"## {title}\n", _by_key(here), _by_figure(here), _by_rollouts(here)]
+            key = next(key for key in MOST if any(row["key"] == key for row in here))
+            of_key = [row for row in here if row["key"] == key and row["estimator"] in SHOWN]
+            parts += [f"## {title}\n", _by_key(here, key), _by_figure(of_key, key), _by_rollouts(of_key, key)]
     return "\n".join([*parts, COMMANDS])
 
 
-def _by_key(rows: Sequence[Row]) -> str:
+def _by_key(rows: Sequence[Row], most: str) -> str:
     """The table of the cosine with the true gradient of the same tasks, by state key."""
     found = {(row["estimator"], row["key"]): row for row in rows if row["rollouts"] == ROLLOUTS}
-    names = sorted({name for name, _ in found}, key=lambda name: (-_value(found[name, MOST], "same tasks"), name))
+    keys = [key for key in KEYS if any(key == of for _, of in found)]
+    names = sorted({name for name, _ in found}, key=lambda name: (-_value(found[name, most], "same tasks"), name))
     lines = []
     for name in names:
-        cells = [f"{_value(found[name, key], 'same tasks'):.2f}" for key in KEYS]
-        lead = found[name, MOST]["figures"]["same tasks"].get(HGPO)
+        cells = [f"{_value(found[name, key], 'same tasks'):.2f}" for key in keys]
+        lead = found[name, most]["figures"]["same tasks"].get(HGPO)
         lines.append([name, *cells, _interval(lead, signed=True)])
     return (
-        f"Cosine with the true gradient of the same tasks by state key, {ROLLOUTS} rollouts of each of 16 tasks. Last column: cosine with G2PO's key minus "
-        '"hgpo paper" with the text:\n\n'
-        + markdown_table(["estimator", *KEYS.values(), "G2PO's − hgpo paper, text"], lines)
+        f"Cosine with the true gradient of the same tasks by state key, {ROLLOUTS} rollouts of each of 16 tasks. Last column: cosine with the key "
+        f'"{KEYS[most]}" minus "hgpo paper" with the text:\n\n'
+        + markdown_table(["estimator", *(KEYS[key] for key in keys), f"{KEYS[most]} − hgpo paper, text"], lines)
     )
 
 
-def _by_figure(rows: Sequence[Row]) -> str:
-    """The table of all figures with the state key `MOST`."""
+def _by_figure(rows: Sequence[Row], key: str) -> str:
+    """The table of all figures with one state key."""
     figures = ("same tasks", "other tasks", "direction", "noise")
-    chosen = [row for row in rows if (row["rollouts"], row["key"]) == (ROLLOUTS, MOST) and row["estimator"] in SHOWN]
+    chosen = [row for row in rows if row["rollouts"] == ROLLOUTS]
     chosen.sort(key=lambda row: (-_value(row, "same tasks"), row["estimator"]))
     lines = ([row["estimator"], *(_interval(row["figures"][figure][""]) for figure in figures)] for row in chosen)
-    return f"All figures with G2PO's key, with 95 % CI:\n\n{markdown_table(['estimator', *figures], lines)}"
+    return f'All figures with the key "{KEYS[key]}", with 95 % CI:\n\n{markdown_table(["estimator", *figures], lines)}'
 
 
-def _by_rollouts(rows: Sequence[Row]) -> str:
-    """The table of the cosine by the number of rollouts."""
+def _by_rollouts(rows: Sequence[Row], key: str) -> str:
+    """The table of the cosine by the number of rollouts; empty if there is one number."""
     sizes = sorted({row["rollouts"] for row in rows})
-    found = {
-        (row["estimator"], row["rollouts"]): row for row in rows if row["key"] == MOST and row["estimator"] in SHOWN
-    }
+    if len(sizes) == 1:
+        return ""
+    found = {(row["estimator"], row["rollouts"]): row for row in rows}
     names = sorted({name for name, _ in found}, key=lambda name: (-_value(found[name, ROLLOUTS], "same tasks"), name))
     lines = ([name, *(f"{_value(found[name, size], 'same tasks'):.2f}" for size in sizes)] for name in names)
     return (
-        "Cosine with the true gradient of the same tasks by the number of rollouts of each task, with G2PO's key:\n\n"
+        f'Cosine with the true gradient of the same tasks by the number of rollouts of each task, with the key "{KEYS[key]}":\n\n'
         + markdown_table(["estimator", *map(str, sizes)], lines)
     )
 
@@ -124,8 +128,8 @@ of tasks.
 
 States are equal if their *state key* is equal: the observation's text, the text and the admissible commands, G2PO's published key, or the game's exact state.
 
-Limits: one environment, one policy of 117,000 parameters, one training run; no clipping and no AdamW. A good direction does not imply a good training
-([trained policies](trained-policies.md)).
+Limits: two environments, one policy of 117,000 parameters in each, one training run of each; no clipping and no AdamW. A good direction does not imply a good
+training ([trained policies](trained-policies.md)).
 
 Names of estimators: "hgpo paper" is `hgpo` with its defaults; "no std" is `mode="mean_norm"`; "level 0" is `history_length=0`; "atd" is `benchmarks/atd.py`,
 "gagpo" the same with `trust=0`. "certainty-equivalent TD" is r + γV(s') - V(s) for a step from state s to s' with reward r; V(s) is the mean of r + γV(s') over the
@@ -143,5 +147,12 @@ COMMANDS = """## Commands
     python benchmarks/gradients.py align runs/report-start --json benchmarks/gradients.json --sizes 4 32 --keys published_g2po
     python tools/results_pages.py
 
-The other sections come from the same commands with `--checkpoint 100` and `200`. NestedTD and its options were chosen on tasks 12,000 to 12,127 (`--first 12000`).
+The next two sections come from the same commands with `--checkpoint 100` and `200`, the section of shops from
+
+    hgpo train webshop-tiny
+    python benchmarks/gradients.py play runs/webshop-tiny runs/webshop-start --checkpoint start --first 3000
+    python benchmarks/gradients.py align runs/webshop-start --json benchmarks/gradients.json --sizes 8 --keys observation simulator \\
+        --references "gigpo / observation" "hgpo paper / observation"
+
+There, text and commands are equal to the text in every figure. No estimator or option was chosen on shops. NestedTD and its options were chosen on tasks 12,000 to 12,127 (`--first 12000`).
 """
