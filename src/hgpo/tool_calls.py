@@ -120,7 +120,7 @@ def _decode(text: str) -> tuple[dict[str, Any], int]:
         value, end = _DECODER.raw_decode(text, begin)
         _written(value).encode()  # rejects lone surrogates
     except (ValueError, RecursionError) as error:
-        raise ToolCallError(str(error) if isinstance(error, ToolCallError) else "no valid JSON") from error
+        raise ToolCallError(str(error) if isinstance(error, ToolCallError) else "the call is not valid JSON") from error
     if not isinstance(value, dict):
         raise ToolCallError("not a JSON object")
     return value, end

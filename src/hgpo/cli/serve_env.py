@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
             "to allow that"
         )
     if not 0 <= arguments.port < 1 << 16:
-        raise ValueError(f"--port {arguments.port}: ports are 1 to 65535, or 0 for any free one")
+        raise ValueError(f"--port {arguments.port}: ports are 1 to 65535, or 0 for any free port")
     if arguments.max_steps is not None and arguments.max_steps < 1:
         raise ValueError(f"--max-steps {arguments.max_steps}: must be at least 1; omit it for no limit")
     limits = Limits(arguments.max_sessions, arguments.max_message_bytes, arguments.idle_seconds)

@@ -244,7 +244,7 @@ class TrainingSettings(Section):
     recompute_log_probs: Literal[True, False, "auto"] = Field(
         "auto",
         description="Take the old log-probs from a fresh forward pass instead of those recorded while sampling. "
-        "auto: if sampler and trainer are different programs (another policy.backend; verl on GPUs).",
+        "auto: if sampler and trainer are different programs (another policy.backend; verl, except sync on CPUs).",
     )
     importance_cap: Annotated[float | None, OrNone] = Field(
         2.0,

@@ -138,11 +138,11 @@ class LimitedSuite:
             return dict(getattr(self.suite, "description", {}))
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """The tasks of the suite, limited.
+        """All tasks of the split; their environments are checked and end an episode after `max_steps` steps.
 
         Raises:
-            EnvContractError: the suite's `tasks` did not return a sequence.
-            ValueError: the split has no tasks; the message lists what was left out.
+            EnvContractError: the suite's `tasks` failed, or did not return a sequence.
+            ValueError: the split is unknown or has no tasks; the message counts the tasks left out, by reason.
         """
         with self._named(f"tasks({split!r})"):
             tasks = self.suite.tasks(split)

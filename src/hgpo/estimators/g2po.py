@@ -69,8 +69,8 @@ def node_values(batch: StepBatch, graph: TransitionGraph, gamma: float) -> Float
 
     R is the undiscounted sum of the trajectory's rewards, T its number of steps. A step visits its source node at the
     step's time t = 0..T-1. It also visits its target node, at time t + 1, unless the trajectory's next step is taken
-    there: an end node is visited at t = T, so its value is R. If all visits have equal scores, the value equals them
-    exactly.
+    there: an end node is visited at t = T, so its value is R. If gamma^(T - t) * R is the same at all visits,
+    V(node) equals it exactly.
     """
     length_M = np.diff(batch.trajectory_start)
     score_N = np.repeat(total_rewards(batch), length_M)

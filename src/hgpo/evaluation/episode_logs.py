@@ -299,7 +299,7 @@ def _episodes(file: StepFile, columns: Mapping[str, str], several: bool) -> list
     table = _Table(file.path, [row for row in rows if not is_padding(row)], columns, is_dump, per_step)
     for name, key in columns.items():
         if not any(key in row for row in rows):
-            raise ValueError(f"{file.path}: no key {key} to read {name} from; there are {', '.join(rows[0])}")
+            raise ValueError(f"{file.path}: no row has the key {key} for {name}; name one of {', '.join(rows[0])}")
     named = map(_SEED_IN_NAME.search, (file.path.stem, file.path.parent.name))
     seed = next((match[1] for match in named if match), "")
     numbered = file.unit == "update" and (several or is_dump) and not _SEED_IN_NAME.search(file.path.stem)

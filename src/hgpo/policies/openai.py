@@ -197,7 +197,10 @@ class ServerPolicy:
         return {"model": self.model, "messages": [*self._before, *messages], **offered, "extra_body": kept}
 
     async def _send(self, body: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-        """The completion, with a message in its first choice, and the number of requests sent."""
+        """The server's completion, whose first choice has a message, and the number of requests sent.
+
+        If the server reports a cut response as an error, the completion is a substitute with an empty message.
+        """
         import openai
 
         try:

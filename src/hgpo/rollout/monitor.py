@@ -21,14 +21,14 @@ _PRINTED_CHARACTERS = 300
 
 @dataclass(slots=True)
 class RolloutMonitor:
-    """Watches the batches of a run or of an evaluation; it repeats no warning until a batch was free of problems.
+    """Watches the batches of a run or an evaluation; warns once, and again only after a batch without a problem.
 
     Attributes:
         reporter: prints the warnings.
         max_response_tokens: length at which responses are cut.
-        teaching: what a warning recommends if no response is an admissible action.
+        teaching: remedy in a warning that no response is a valid action, or that no action is admissible.
         clock: returns the time in seconds.
-        warned: whether the last batch had a problem.
+        warned: whether warnings are suppressed: the last batch had a problem, or this one was warned about.
     """
 
     reporter: Reporter

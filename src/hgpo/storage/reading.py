@@ -187,7 +187,7 @@ def _renamed(table: pa.Table, columns: Mapping[str, str], file: Path) -> pa.Tabl
     for name, key in columns.items():
         if key not in table.column_names:
             raise StorageError(
-                f"no column {key} to read {name} from; the file has {', '.join(table.column_names)}", file
+                f"no column {key} for {name}; the file has {', '.join(table.column_names)}: name one of these", file
             )
     taken = {name: table.column(key) for name, key in columns.items()}
     return pa.table({name: table.column(name) for name in table.column_names} | taken) if taken else table

@@ -90,8 +90,8 @@ def _trajectory(written: Mapping[str, Any], keys: Mapping[str, str], default_id:
             f"no {_named('group', keys)}: write the id of the task, the same in all its trajectories{_found(written)}"
         )
     if (line["steps"] is None) == (line["messages"] is None):
-        which = f"neither{_found(written)}" if line["steps"] is None else "both"
-        raise ValueError(f"needs {_named('steps', keys)} or {_named('messages', keys)}, and has {which}")
+        which = f"neither{_found(written)}" if line["steps"] is None else "both; remove one"
+        raise ValueError(f"needs either {_named('steps', keys)} or {_named('messages', keys)}, and has {which}")
     if line["messages"] is not None:
         steps = steps_of_conversation(_list(line["messages"], _named("messages", keys)))
     else:

@@ -37,13 +37,13 @@ def sampling_temperature(settings: RolloutSettings, update: int, updates: int) -
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """The episodes of an update.
+    """The steps of an update's episodes.
 
     Attributes:
         steps: steps of the groups that are trained on.
-        replaced: steps of the replaced groups.
-        resampled_groups: number of replaced groups.
-        tasks_drawn: number of tasks used by the run, including this update.
+        replaced: steps of the groups left out: replaced ones, and new ones that had equal total rewards, too.
+        resampled_groups: number of groups that were replaced by a new one.
+        tasks_drawn: number of draws from the order of tasks since the run began, this update included.
         temperature: the sampling temperature.
     """
 

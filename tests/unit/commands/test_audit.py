@@ -318,7 +318,11 @@ def test_columns_are_named(tmp_path: Path, run: Run, expected: Path) -> None:
         ([{"success": True}], [], "no id of the task; there are success"),
         ([{"task_id": "a"}], [], "no success, won, score or reward"),
         ([{"task_id": "a", "success": "maybe"}], [], "key 'success'"),
-        ([{"task_id": "a", "success": 1}], ["--column", "task=b"], "no key b to read task from"),
+        (
+            [{"task_id": "a", "success": 1}],
+            ["--column", "task=b"],
+            "no row has the key b for task; name one of",
+        ),
         ([{"task_id": "a", "success": 1}], ["--column", "colour=b"], "no column colour is read from logs"),
         ([{"task_id": "a", "success": 1}], ["--tasks", "nothing.json"], "nothing.json"),
         ([], [], "no rows"),

@@ -41,5 +41,5 @@ def test_a_reward_is_that_of_each_step_or_of_the_trajectory():
 def test_columns_are_taken_from_others(tmp_path):
     table = pa.table({"a": [1], "b": [2]})
     assert _renamed(table, {"a": "b", "c": "a"}, tmp_path).to_pydict() == {"b": [2], "a": [2], "c": [1]}
-    with pytest.raises(StorageError, match="no column d to read a from; the file has a, b"):
+    with pytest.raises(StorageError, match="no column d for a; the file has a, b: name one of these"):
         _renamed(table, {"a": "d"}, tmp_path)

@@ -168,7 +168,7 @@ def test_columns_may_have_other_keys(tmp_path, rows, write):
     assert table.to_pylist()[0] == {**row, "group": "g", "observation": "r"}
     (file,) = find_step_files(tmp_path / "own.jsonl")
     assert read_batch(file, columns).batch.labels["observation"] == ("r",)
-    with pytest.raises(StorageError, match=r"own\.jsonl: no column place to read observation from; the file has task"):
+    with pytest.raises(StorageError, match=r"own\.jsonl: no column place for observation; the file has task"):
         read_rollouts(tmp_path / "own.jsonl", columns={"observation": "place"})
     with pytest.raises(ValueError, match="no column pentaly is read from rollouts"):
         read_batch(file, {"pentaly": "reward"})

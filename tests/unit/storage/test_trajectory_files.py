@@ -100,8 +100,8 @@ def test_keys_may_have_other_names_and_ids_may_be_left_out(tmp_path):
     ("changes", "message"),
     [
         ({"group": None}, "no 'group': write the id of the task"),
-        ({"messages": None}, "needs 'steps' or 'messages', and has neither"),
-        ({"steps": STEPS}, "needs 'steps' or 'messages', and has both"),
+        ({"messages": None}, "needs either 'steps' or 'messages', and has neither"),
+        ({"steps": STEPS}, "needs either 'steps' or 'messages', and has both"),
         ({"messages": "hello"}, "'messages' is not a list: 'hello'"),
         ({"messages": TALK[:2]}, "no step"),
         (

@@ -223,7 +223,9 @@ class EnvironmentServer:
                 server_header=None,
             )
         except (OSError, OverflowError) as error:
-            raise ValueError(f"port {port} on {host}: {error}; choose another, or 0 for any free one") from error
+            raise ValueError(
+                f"cannot listen on {host}, port {port}: {error}; choose another host or port (0: any free port)"
+            ) from error
         async with server:
             port = next(iter(server.sockets)).getsockname()[1]
             if is_loopback(host):

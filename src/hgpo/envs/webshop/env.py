@@ -239,7 +239,7 @@ class WebShopEnv:
             raise ValueError(f"observation_mode={observation_mode!r}; choose one of {', '.join(OBSERVATION_MODES)}")
         for name, value in {"max_steps": max_steps, "results": results, "page_size": page_size}.items():
             if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}; give a positive number")
+                raise ValueError(f"{name} is {value}; give a whole number of at least 1")
         self.catalog = catalog
         self.observation_mode = observation_mode
         self.max_steps = max_steps

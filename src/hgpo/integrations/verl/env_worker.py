@@ -61,7 +61,10 @@ class WorkerSettings:
 
 
 class EnvironmentHost:
-    """Environments by slot; with `sends_state`, answers have the exact state."""
+    """Answers requests to the environments, one in each numbered slot.
+
+    With `sends_state`, an answer's `info` has the exact state of the environment.
+    """
 
     def __init__(self, suite: LimitedSuite, *, sends_state: bool = False) -> None:
         self._suite, self._sends_state = suite, sends_state
