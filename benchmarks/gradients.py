@@ -176,7 +176,7 @@ def branched_errors(pool: Path, options: argparse.Namespace) -> list[Row]:
     shared_S = (measured.estimates["full history"][1] > 1).all(axis=1)
     subsets = {"all steps": np.ones_like(shared_S), "steps whose full history another rollout has": shared_S}
     return [
-        {"pool": pool.name, "key": options.key, "size": options.size, "steps": subset, "estimate": name}
+        {"pool": pool.name, "key": options.key, "size": options.size, "of": subset, "estimate": name}
         | {figure: round(value, 4) for figure, value in errors(measured, name, chosen_S).figures.items()}
         for subset, chosen_S in subsets.items()
         if chosen_S.sum() > 1
