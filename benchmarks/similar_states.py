@@ -21,7 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 from hgpo import StepBatch, compute_advantages
-from hgpo.estimators.neighbours import MOST_MATCHES, Matching, similar_states, text_vectors
+from hgpo.estimators.levels import Matching
+from hgpo.estimators.neighbours import MOST_MATCHES, similar_states, text_vectors
 from hgpo.grouping import group_steps
 from timing import timed
 

@@ -46,8 +46,8 @@ MOST = ("published_g2po", "observation")
 Row = Mapping[str, Any]
 
 
-def gradients_page(path: Path) -> str:
-    """The page, from the rows that are stored at `path`."""
+def gradients_page(path: Path, steps: Path) -> str:
+    """The page, from the rows of batch gradients that are stored at `path`, and those of single steps at `steps`."""
     rows = json.loads(path.read_text(encoding="utf-8"))
     parts = [INTRODUCTION]
     for pool, title in POOLS.items():
@@ -56,7 +56,21 @@ def gradients_page(path: Path) -> str:
             key = next(key for key in MOST if any(row["key"] == key for row in here))
             of_key = [row for row in here if row["key"] == key and row["estimator"] in SHOWN]
             parts += [f"## {title}\n", _by_key(here, key), _by_figure(of_key, key), _by_rollouts(of_key, key)]
-    return "\n".join([*parts, COMMANDS])
+    return "\n".join([*parts, SINGLE_STEPS, *_step_tables(json.loads(steps.read_text(encoding="utf-8"))), COMMANDS])
+
+
+def _step_tables(rows: Sequence[Row]) -> list[str]:
+    """The errors of advantages of single steps: a table for each pool, state key and set of steps."""
+    figures = ("bias", "squared_bias", "variance", "squared_error", "correlation")
+    parts = []
+    for pool, key, of in dict.fromkeys((row["pool"], row["key"], row["of"]) for row in rows):
+        here = [row for row in rows if (row["pool"], row["key"], row["of"]) == (pool, key, of)]
+        lines = ([row["estimate"], *(f"{row[figure]:.2f}" for figure in figures)] for row in here)
+        parts.append(
+            f'{POOLS[pool]}, key "{KEYS[key]}", {of} (n = {here[0]["steps"]}, mean squared advantage {here[0]["signal"]:.2f}):\n\n'
+            + markdown_table(["estimate", *(figure.replace("_", " ") for figure in figures)], lines)
+        )
+    return parts
 
 
 def _by_key(rows: Sequence[Row], most: str) -> str:
@@ -139,12 +153,27 @@ divides temporal differences by their spread first. [NestedTD](../algorithms/nes
 "no history", "no shrinkage" and "cut is lost" each omit one of its parts.
 """
 
+SINGLE_STEPS = """## Single steps
+
+The HGPO paper says that a comparison of steps with different histories biases advantages. Here the advantage Q − V of a step is measured by 32 rollouts from its state
+and history before its action (V), and 32 after it (Q). An estimator's advantage of the step is computed up to eight times, each time with another future of the step and
+seven other rollouts of its task. Units: the return, discounted with .95; a win is 10.
+
+- **bias**: mean of expected estimate minus advantage. **squared bias**: mean of its square over steps, without the noise of both.
+- **variance**: of one estimate. **squared error**: squared bias + variance. **correlation**: of the expected estimate with the advantage, over steps.
+
+"level k" is HGPO's advantage at that level, without division by the std; "full history" compares steps with an equal whole history; "leave one out" leaves the step's own return
+out of the mean. A step that is alone in its group has the estimate 0, which is a bias, too; so the second table of each pair has only steps whose full history another rollout
+has in every batch.
+"""
+
 COMMANDS = """## Commands
 
     hgpo train recipes/quickstart/hgpo.toml run.seed=7101 run.name=q7101 training.keep_checkpoints=100 run.threads=1
     python benchmarks/gradients.py play runs/q7101 runs/report-start --checkpoint start --first 13000
     python benchmarks/gradients.py align runs/report-start --json benchmarks/gradients.json --sizes 8
     python benchmarks/gradients.py align runs/report-start --json benchmarks/gradients.json --sizes 4 32 --keys published_g2po
+    python benchmarks/gradients.py branch runs/report-start --json benchmarks/step_errors.json
     python tools/results_pages.py
 
 The next two sections come from the same commands with `--checkpoint 100` and `200`, the section of shops from

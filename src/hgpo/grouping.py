@@ -344,3 +344,9 @@ def clear_rounding(deviation_N: FloatArray, summed_N: FloatArray, groups: Runs, 
         return
     tolerance_G = RELATIVE_TOLERANCE * np.maximum.reduceat(np.abs(summed_N), groups.start_G)
     deviation_N[scratch_N <= tolerance_G[groups.run_N]] = 0.0
+
+
+def visits_of(group_N: IntArray, trajectory_N: IntArray) -> tuple[IntArray, Runs]:
+    """Sort steps by (group, trajectory): their order, int64[N], and the steps of each pair as runs in that order."""
+    order_N = np.lexsort((trajectory_N, group_N))
+    return order_N, Runs.from_starts(changes(group_N[order_N]) | changes(trajectory_N[order_N]))

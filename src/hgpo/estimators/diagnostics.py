@@ -13,8 +13,8 @@ import numpy as np
 
 from hgpo.columns import FloatArray, IntArray
 from hgpo.estimators.base import Advantages, Level, Unused, to_rows
-from hgpo.estimators.matches import other_trajectories, visits_of
-from hgpo.grouping import GroupedValues, Runs, changes, group_statistics
+from hgpo.estimators.matches import other_trajectories
+from hgpo.grouping import GroupedValues, Runs, changes, group_statistics, visits_of
 from hgpo.steps import StepBatch
 
 

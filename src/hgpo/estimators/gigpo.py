@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hgpo.estimators.base import Advantages, Estimator, check_choice, check_number
-from hgpo.estimators.levels import MODES, Normalisation, critic_level, episode_level, step_level
-from hgpo.estimators.neighbours import Matching
+from hgpo.estimators.levels import MODES, Matching, Normalisation, critic_level, episode_level, step_level
 from hgpo.estimators.similarity import similar_observations
 from hgpo.grouping import GroupedValues, group_steps
 from hgpo.returns import discounted_magnitudes, discounted_returns

@@ -18,13 +18,13 @@ from hgpo.estimators.levels import (
     EPSILON,
     MISSING,
     MODES,
+    Matching,
     Normalisation,
     critic_level,
     episode_level,
     length_weights,
     step_level,
 )
-from hgpo.estimators.neighbours import Matching
 from hgpo.estimators.pooled import pooled_levels
 from hgpo.grouping import CONTEXTS, EARLY, GroupedValues, group_steps
 from hgpo.returns import discounted_magnitudes, discounted_returns

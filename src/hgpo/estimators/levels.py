@@ -7,12 +7,13 @@ items to be weighted (the levels, after the episode level if there is one), D ea
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from hgpo.columns import BoolArray, FloatArray, IntArray
-from hgpo.estimators.base import Advantages, Level
-from hgpo.estimators.matches import Comparison, Matches
+from hgpo.estimators.base import Advantages, Comparison, Level, check_choice, check_number
+from hgpo.estimators.matches import Matches, history_matches
 from hgpo.grouping import GroupedValues, GroupStatistics, Runs, StepGroups, changes, clear_rounding, group_statistics
 from hgpo.returns import discounted_errors, discounted_returns, episode_magnitudes, episode_returns
 from hgpo.steps import StepBatch
@@ -20,8 +21,73 @@ from hgpo.steps import StepBatch
 MODES = ("mean_std_norm", "mean_norm")
 BATCH_MODES = ("none", "batch_std")
 BASELINES = ("mean", "leave_one_out", "critic")
+SOURCES = ("text", "embedding")
+KERNELS = ("uniform", "epanechnikov")
 EPSILON = 1e-6
 """Added to a standard deviation before a division by it, in units of the return; the published recipe's value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """Which states match; the options `match_…` of an estimator.
+
+    Attributes:
+        threshold: the least similarity of two states that match, above 0 and at most 1. 1: only equal states match.
+        by: "text" compares the observations, "embedding" the batch's column of that name.
+        kernel: weight of a match, "uniform" or "epanechnikov"; see `hgpo.estimators.neighbours`.
+        own_trajectory: whether a step is compared with similar (not equal) states of its own trajectory.
+
+    Example: `Matching(0.9).soft` is True.
+    """
+
+    threshold: float = 1.0
+    by: str = "text"
+    kernel: str = "uniform"
+    own_trajectory: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for an option out of its range."""
+        if not 0.0 < check_number("match_threshold", self.threshold) <= 1.0:
+            raise ValueError(f"match_threshold must be above 0 and at most 1, got {self.threshold!r}")
+        check_choice("match_by", self.by, SOURCES)
+        check_choice("match_kernel", self.kernel, KERNELS)
+        if not isinstance(self.own_trajectory, (bool, np.bool_)):
+            raise ValueError(f"match_own_trajectory must be True or False, got {self.own_trajectory!r}")
+
+    @classmethod
+    def of(cls, options: Any) -> Matching:
+        """Read the options `match_…` of an estimator's options."""
+        own = getattr(options, "match_own_trajectory", True)
+        return cls(options.match_threshold, options.match_by, options.match_kernel, own)
+
+    @property
+    def soft(self) -> bool:
+        """Whether states that are not equal may match."""
+        return self.threshold < 1.0
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The optional column of `StepBatch` that it needs, if any."""
+        return ("embedding",) if self.soft and self.by == "embedding" else ()
+
+    @property
+    def level_0(self) -> str:
+        """What the steps of a level-0 group have in common."""
+        return f"similar state (by {self.by}, at least {self.threshold:g})" if self.soft else "same state"
+
+    def levels(
+        self, batch: StepBatch, groups: StepGroups, context: str = "observation", early: str = "truncate"
+    ) -> tuple[Matches | None, ...]:
+        """Which groups match at each level, see `history_matches`; None for each level if only equal states match.
+
+        Raises:
+            ValueError: `by` is "text" and an observation is not text.
+        """
+        if not self.soft:
+            return (None,) * len(groups.starts)
+        from hgpo.estimators.neighbours import similar_states  # which imports this module
+
+        return history_matches(batch, groups, similar_states(batch, groups, self), context, early)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,10 +30,10 @@ from hgpo.grouping import (
     GroupStatistics,
     Runs,
     StepGroups,
-    changes,
     clear_rounding,
     group_statistics,
     ranges,
+    visits_of,
 )
 from hgpo.steps import StepBatch
 
@@ -200,55 +200,6 @@ class Matches:
             yield at, order[first[source] + rank // size[target]], order[first[target] + rank % size[target]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Comparison:
-    """The steps that each step of a level is compared with: its group, or all groups that match its group.
-
-    Attributes:
-        groups: the groups of the level.
-        row_N: int64[N], the batch row of each step in group order.
-        batch_trajectory: int64[N], the batch's trajectory column, in row order.
-        matches: which groups match; None: a step is compared with its group alone.
-    """
-
-    groups: Runs
-    row_N: IntArray
-    batch_trajectory: IntArray
-    matches: Matches | None = None
-
-    @property
-    def trajectory_N(self) -> IntArray:
-        """The trajectory of each step, int64[N]."""
-        return self.batch_trajectory[self.row_N]
-
-    def statistics(self, values: GroupedValues, ddof: int) -> tuple[GroupStatistics, Runs]:
-        """Statistics of the values, and the runs of steps that share an entry of them: groups, or single steps."""
-        if self.matches is None:
-            return group_statistics(values, self.groups, ddof), self.groups
-        statistics, _ = self.matches.statistics(values, self.groups, self.trajectory_N, ddof)
-        return statistics, Runs.single(len(self.row_N))
-
-    def size_N(self) -> IntArray:
-        """Number of steps that each step is compared with, int64[N]; the step itself counts."""
-        if self.matches is None:
-            return self.groups.size_G[self.groups.run_N]
-        values = GroupedValues(np.zeros(len(self.row_N)))
-        return self.matches.statistics(values, self.groups, self.trajectory_N, ddof=0)[1]
-
-    def trajectories_G(self) -> IntArray:
-        """Number of different trajectories that the steps of each group are compared with, int64[G]."""
-        if self.matches is None:
-            return distinct_per_run(self.trajectory_N, self.groups)
-        return np.bincount(self.matches.visits(self.groups, self.trajectory_N, np.zeros(len(self.row_N)))[0])
-
-
-def distinct_per_run(key_N: IntArray, runs: Runs) -> IntArray:
-    """Number of different keys in each run, int64[G]; keys are integers from 0."""
-    pair_N = runs.run_N * (int(key_N.max()) + 1) + key_N
-    pair_N.sort(kind="stable")  # the fastest here: group order is nearly sorted by trajectory already
-    return np.bincount(runs.run_N, weights=changes(pair_N)).astype(np.int64)
-
-
 def history_matches(
     batch: StepBatch, groups: StepGroups, states: Matches, context: str, early: str
 ) -> tuple[Matches, ...]:
@@ -330,12 +281,6 @@ def other_trajectories(
     sum_V: FloatArray = np.bincount(group_W, weights=mean_W)[group_V] - mean_W[own_V]
     sum_V[count_V == 0.0] = 0.0
     return count_V, sum_V / np.maximum(count_V, 1.0)
-
-
-def visits_of(group_N: IntArray, trajectory_N: IntArray) -> tuple[IntArray, Runs]:
-    """Sort steps by (group, trajectory): their order, int64[N], and the steps of each pair as runs in that order."""
-    order_N = np.lexsort((trajectory_N, group_N))
-    return order_N, Runs.from_starts(changes(group_N[order_N]) | changes(trajectory_N[order_N]))
 
 
 def places(key_E: IntArray, wanted: IntArray) -> IntArray:

@@ -20,21 +20,17 @@ Shapes: N steps in group order, U texts, S states of a block, D dimensions of a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hgpo.columns import FloatArray, IntArray
-from hgpo.estimators.base import check_choice, check_number
-from hgpo.estimators.matches import Matches, history_matches
+from hgpo.estimators.levels import Matching
+from hgpo.estimators.matches import Matches
 from hgpo.estimators.similarity import texts_of
 from hgpo.grouping import Runs, StepGroups, changes, ranges
 from hgpo.steps import StepBatch
 
-SOURCES = ("text", "embedding")
-KERNELS = ("uniform", "epanechnikov")
 MOST_MATCHES = 64
 BLOCK = 1_024
 _TREES = 4
@@ -45,67 +41,6 @@ _HASH = 0x9E3779B97F4A7C15  # odd: multiply-shift hashing
 
 Vectors = Callable[[IntArray], FloatArray]
 """Returns the vectors of some states, float64[S, D]."""
-
-
-@dataclass(frozen=True, slots=True)
-class Matching:
-    """Which states match; the options `match_…` of an estimator.
-
-    Attributes:
-        threshold: the least similarity of two states that match, above 0 and at most 1. 1: only equal states match.
-        by: "text" compares the observations, "embedding" the batch's column of that name.
-        kernel: weight of a match, "uniform" or "epanechnikov"; see the module.
-        own_trajectory: whether a step is compared with similar (not equal) states of its own trajectory.
-
-    Example: `Matching(0.9).soft` is True.
-    """
-
-    threshold: float = 1.0
-    by: str = "text"
-    kernel: str = "uniform"
-    own_trajectory: bool = True
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for an option out of its range."""
-        if not 0.0 < check_number("match_threshold", self.threshold) <= 1.0:
-            raise ValueError(f"match_threshold must be above 0 and at most 1, got {self.threshold!r}")
-        check_choice("match_by", self.by, SOURCES)
-        check_choice("match_kernel", self.kernel, KERNELS)
-        if not isinstance(self.own_trajectory, (bool, np.bool_)):
-            raise ValueError(f"match_own_trajectory must be True or False, got {self.own_trajectory!r}")
-
-    @classmethod
-    def of(cls, options: Any) -> Matching:
-        """Read the options `match_…` of an estimator's options."""
-        own = getattr(options, "match_own_trajectory", True)
-        return cls(options.match_threshold, options.match_by, options.match_kernel, own)
-
-    @property
-    def soft(self) -> bool:
-        """Whether states that are not equal may match."""
-        return self.threshold < 1.0
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """The optional column of `StepBatch` that it needs, if any."""
-        return ("embedding",) if self.soft and self.by == "embedding" else ()
-
-    @property
-    def level_0(self) -> str:
-        """What the steps of a level-0 group have in common."""
-        return f"similar state (by {self.by}, at least {self.threshold:g})" if self.soft else "same state"
-
-    def levels(
-        self, batch: StepBatch, groups: StepGroups, context: str = "observation", early: str = "truncate"
-    ) -> tuple[Matches | None, ...]:
-        """Which groups match at each level, see `history_matches`; None for each level if only equal states match.
-
-        Raises:
-            ValueError: `by` is "text" and an observation is not text.
-        """
-        if not self.soft:
-            return (None,) * len(groups.starts)
-        return history_matches(batch, groups, similar_states(batch, groups, self), context, early)
 
 
 def similar_states(batch: StepBatch, groups: StepGroups, matching: Matching) -> Matches:

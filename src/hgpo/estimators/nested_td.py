@@ -42,11 +42,10 @@ from itertools import pairwise
 import numpy as np
 
 from hgpo.columns import FloatArray, IntArray
-from hgpo.estimators.base import Advantages, Estimator, check_choice, check_history, check_number, to_rows
-from hgpo.estimators.levels import BATCH_MODES, Normalisation, batch_scaled, step_level
-from hgpo.estimators.matches import Comparison, places
+from hgpo.estimators.base import Advantages, Comparison, Estimator, check_choice, check_history, check_number, to_rows
+from hgpo.estimators.levels import BATCH_MODES, Matching, Normalisation, batch_scaled, step_level
+from hgpo.estimators.matches import places
 from hgpo.estimators.mixed_effects import Partition, action_cells
-from hgpo.estimators.neighbours import Matching
 from hgpo.estimators.pooled import Spread, moment_terms
 from hgpo.estimators.transition_graph import won
 from hgpo.grouping import GroupedValues, Runs, StepGroups, group_steps

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 import reference
 from batches import Columns, columns, gammas, hgpo_options
 from hgpo.estimators import compute_advantages
-from hgpo.estimators.base import Unused
-from hgpo.estimators.matches import distinct_per_run
+from hgpo.estimators.base import Unused, distinct_per_run
 from hgpo.grouping import Runs
 from hgpo.steps import StepBatch
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from hgpo import StepBatch, compute_advantages
-from hgpo.estimators.neighbours import BLOCK, MOST_MATCHES, Matching, similar_states, text_vectors
+from hgpo.estimators.levels import Matching
+from hgpo.estimators.neighbours import BLOCK, MOST_MATCHES, similar_states, text_vectors
 from hgpo.grouping import group_steps
 
 TEXTS = [
