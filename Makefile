@@ -108,7 +108,7 @@ babyai-test: .venv/.babyai
 scienceworld-test:
 	@if "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version >/dev/null 2>&1; then \
 	    $(MAKE) --no-print-directory .venv/.scienceworld && \
-	    $(BIN)/python -m pytest -m "slow or not slow" plugins/scienceworld; \
+	    $(PYTEST) -m "slow or not slow" plugins/scienceworld; \
 	else echo "scienceworld-test: skipped, since there is no Java: apt-get install default-jre-headless, or set JAVA_HOME"; fi
 
 .venv/.scienceworld: $(INSTALLED) plugins/scienceworld/pyproject.toml

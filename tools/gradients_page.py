@@ -17,6 +17,13 @@ POOLS = {
     "webshop-start": "Generated shops, start of webshop-tiny",
 }
 """Name of a pool of rollouts -> title of its section."""
+STEP_POOLS = {
+    "quickstart-start": "Generated household tasks, start of another quickstart (`run.seed=0`)",
+    "webshop-start": POOLS["webshop-start"],
+}
+"""The same for pools of which single steps were measured."""
+FEWEST_STEPS = 64
+"""Fewest steps of a table of single steps: with fewer, a squared bias can have a negative estimate."""
 KEYS = {
     "observation": "text",
     "observation_and_commands": "text + commands",
@@ -65,9 +72,11 @@ def _step_tables(rows: Sequence[Row]) -> list[str]:
     parts = []
     for pool, key, of in dict.fromkeys((row["pool"], row["key"], row["of"]) for row in rows):
         here = [row for row in rows if (row["pool"], row["key"], row["of"]) == (pool, key, of)]
+        if here[0]["steps"] < FEWEST_STEPS:
+            continue
         lines = ([row["estimate"], *(f"{row[figure]:.2f}" for figure in figures)] for row in here)
         parts.append(
-            f'{POOLS[pool]}, key "{KEYS[key]}", {of} (n = {here[0]["steps"]}, mean squared advantage {here[0]["signal"]:.2f}):\n\n'
+            f'{STEP_POOLS[pool]}, key "{KEYS[key]}", {of} (n = {here[0]["steps"]}, mean squared advantage {here[0]["signal"]:.2f}):\n\n'
             + markdown_table(["estimate", *(figure.replace("_", " ") for figure in figures)], lines)
         )
     return parts
@@ -163,8 +172,8 @@ seven other rollouts of its task. Units: the return, discounted with .95; a win 
 - **variance**: of one estimate. **squared error**: squared bias + variance. **correlation**: of the expected estimate with the advantage, over steps.
 
 "level k" is HGPO's advantage at that level, without division by the std; "full history" compares steps with an equal whole history; "leave one out" leaves the step's own return
-out of the mean. A step that is alone in its group has the estimate 0, which is a bias, too; so the second table of each pair has only steps whose full history another rollout
-has in every batch.
+out of the mean. A step that is alone in its group has the estimate 0, which is a bias, too; so a second table has only steps whose full history another rollout has in
+every batch, if these are at least 64.
 """
 
 COMMANDS = """## Commands
@@ -173,7 +182,7 @@ COMMANDS = """## Commands
     python benchmarks/gradients.py play runs/q7101 runs/report-start --checkpoint start --first 13000
     python benchmarks/gradients.py align runs/report-start --json benchmarks/gradients.json --sizes 8
     python benchmarks/gradients.py align runs/report-start --json benchmarks/gradients.json --sizes 4 32 --keys published_g2po
-    python benchmarks/gradients.py branch runs/report-start --json benchmarks/step_errors.json
+    python benchmarks/gradients.py branch runs/webshop-start --json benchmarks/step_errors.json
     python tools/results_pages.py
 
 The next two sections come from the same commands with `--checkpoint 100` and `200`, the section of shops from
