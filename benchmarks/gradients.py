@@ -252,13 +252,13 @@ def main() -> None:
     for size, figures in found.items():
         show(figures, f"{arguments.pool.name}: {size} rollouts of each task", Console(width=150))
     if arguments.json:
-        write(arguments.json, arguments.pool.name, found)
+        rows = stored_figures(arguments.pool.name, found)
+        replace_rows(arguments.json, rows, ("pool", "rollouts", "estimator", "key"))
 
 
-def write(path: Path, pool: str, found: dict[int, Figures]) -> None:
-    """Add the figures of a pool to a file: a line for each number of rollouts, estimator and key."""
-    stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    rows = {(row["pool"], row["rollouts"], row["estimator"], row["key"]): row for row in stored}
+def stored_figures(pool: str, found: dict[int, Figures]) -> list[Row]:
+    """The figures of a pool as rows: one for each number of rollouts, estimator and key."""
+    rows = []
     for size, figures in found.items():
         for name, by_figure in figures.items():
             estimator, key = name.split(" / ")
@@ -266,9 +266,8 @@ def write(path: Path, pool: str, found: dict[int, Figures]) -> None:
                 figure: {other: _rounded(one) for other, one in of.items() if other == "" or "tasks" in figure}
                 for figure, of in by_figure.items()
             }
-            row = {"pool": pool, "rollouts": size, "estimator": estimator, "key": key, "figures": values}
-            rows[pool, size, estimator, key] = row
-    write_text(path, json_rows(rows.values()) + "\n")
+            rows.append({"pool": pool, "rollouts": size, "estimator": estimator, "key": key, "figures": values})
+    return rows
 
 
 def _rounded(one: Interval) -> list[float] | None:

@@ -192,5 +192,10 @@ The next two sections come from the same commands with `--checkpoint 100` and `2
     python benchmarks/gradients.py align runs/webshop-start --json benchmarks/gradients.json --sizes 8 --keys observation simulator \\
         --references "gigpo / observation" "hgpo paper / observation"
 
-There, text and commands are equal to the text in every figure. No estimator or option was chosen on shops. NestedTD and its options were chosen on tasks 12,000 to 12,127 (`--first 12000`).
+The tables of single steps come from `branch` with the default key and with `--key simulator` in shops, `--key published_g2po` in household tasks, whose pool is
+
+    hgpo train quickstart run.threads=1
+    python benchmarks/gradients.py play runs/quickstart runs/quickstart-start --checkpoint start --first 13000
+
+In shops, text and commands are equal to the text in every figure. No estimator or option was chosen on shops. NestedTD and its options were chosen on tasks 12,000 to 12,127 (`--first 12000`).
 """

@@ -116,13 +116,21 @@ class EnginePolicy:
         Raises:
             RuntimeError: a request is open.
         """
-        if self._waiting:
-            raise RuntimeError(f"vLLM cannot take weights while requests are open ({len(self._waiting)})")
+        self._check_idle("take weights")
         self._engine.take_weights(model)
 
     def release_memory(self) -> None:
-        """Free the memory of the engine on a GPU until `take_weights`; no request is open."""
+        """Free the memory of the engine on a GPU until `take_weights`.
+
+        Raises:
+            RuntimeError: a request is open.
+        """
+        self._check_idle("free its memory")
         self._engine.release_memory()
+
+    def _check_idle(self, what: str) -> None:
+        if self._waiting:
+            raise RuntimeError(f"vLLM cannot {what} while requests are open ({len(self._waiting)})")
 
     async def respond(self, request: Request, *, temperature: float) -> Response:
         """The response to one request; greedy decoding (temperature 0) reports log-probs at temperature 1.

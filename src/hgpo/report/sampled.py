@@ -85,9 +85,8 @@ def sample_tasks(update: AnalysedUpdate, tasks: Sequence[int]) -> list[SampledTa
     won_M = np.zeros(len(batch.trajectory_group), np.bool_) if update.won_M is None else update.won_M
     graph = transition_graph(replace(batch, success=won_M[batch.trajectory]))
     names = ("group", "mean", "std", "advantage", "weight", "unused")
-    levels: dict[
-        str, list[tuple[Level, Columns]]
-    ] = {  # once for all tasks: a level computes its columns when it is asked
+    # once for all tasks: a level computes its columns on every access
+    levels: dict[str, list[tuple[Level, Columns]]] = {
         key: [(level, {name: getattr(level, name) for name in names}) for level in computed.terms]
         for key, computed in update.advantages.items()
     }

@@ -4,9 +4,9 @@
                              trainer_state.json    update, the caller's state, size and SHA-256 of every other file,
                                                    and a SHA-256 of these values
 
-A checkpoint is written to `.<update>.partial`, flushed to disk, and renamed. One of the same number is deleted first:
-a run resumes from its newest complete checkpoint, so it writes a number again only if that checkpoint is incomplete. A
-checkpoint is renamed to `.<update>.deleted` before it is deleted, so that a process may die at any point.
+A checkpoint is written to `.<update>.partial`, flushed to disk, and renamed. A checkpoint is renamed to
+`.<update>.deleted` before it is deleted, also when one of the same number takes its name, so that a process may die at
+any point. A run resumes from its newest complete checkpoint, so it writes a number again only over an incomplete one.
 
 Checksums detect a flipped bit, a truncated copy or a file of another run in a checkpoint or in `start/`, before weights
 are loaded. Other files of a run have no checksum: they are validated by schema when they are read.
@@ -60,16 +60,17 @@ def whole_checkpoint(folder: Path, update: int, state: Mapping[str, Any], keep: 
     publish(partial, final)
     if keep is not None:
         for path in surplus(numbered(folder), final, keep):
-            _delete(path)
+            shutil.rmtree(_renamed_to_delete(path))
 
 
 def publish(partial: Path, final: Path) -> None:
     """Replace the folder `final` by `partial` in the same parent."""
     flush_tree(partial)
-    if final.exists():
-        _delete(final)
+    old = _renamed_to_delete(final) if final.exists() else None
     partial.rename(final)
     flush(final.parent)
+    if old is not None:
+        shutil.rmtree(old)
 
 
 def recover(folder: Path) -> None:
@@ -82,11 +83,10 @@ def recover(folder: Path) -> None:
             shutil.rmtree(path)
 
 
-def _delete(path: Path) -> None:
-    doomed = _hidden(path, "deleted")
-    shutil.rmtree(doomed, ignore_errors=True)  # left by a process that died while deleting
-    path.rename(doomed)
-    shutil.rmtree(doomed)
+def _renamed_to_delete(path: Path) -> Path:
+    hidden = _hidden(path, "deleted")
+    shutil.rmtree(hidden, ignore_errors=True)  # left by a process that died while deleting
+    return path.rename(hidden)
 
 
 def surplus(checkpoints: Sequence[Path], newest: Path, keep: int) -> list[Path]:

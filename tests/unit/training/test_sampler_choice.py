@@ -221,6 +221,13 @@ def test_on_a_cpu_it_cannot_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
     assert engine.calls == ["reload_weights", "reload_weights"]
 
 
+def test_memory_is_not_freed_while_requests_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, *_ = started(monkeypatch, tiny_model())
+    policy._waiting["0"] = None
+    with pytest.raises(RuntimeError, match=r"vLLM cannot free its memory while requests are open \(1\)"):
+        policy.release_memory()
+
+
 def test_a_start_that_fails_names_the_other_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*rest: Any) -> None:
         raise NotImplementedError("Model architectures ['Odd'] are not supported")
