@@ -125,7 +125,7 @@ took different numbers of optimiser steps, because samples with advantage 0 did 
             f"## {title}\n\nRecipe and settings: `{settings}`. n = {tables[settings][0].seeds} training seeds. Success after the warm start: {start:.1f} %. "
             f"Detectable: {campaign_table.detectable(tables[settings]):.1f} points.\n",
             campaign_table.as_markdown(tables[settings]),
-            *([rates_line(settings, {one.estimator for one in here})] if settings in CHOSEN_RATES else []),
+            *([rates_line(settings, title, {one.estimator for one in here})] if settings in CHOSEN_RATES else []),
             ranges_line(here),
             f"Differences in held-out success, row minus column, in points:\n\n{pairs_table(settings)}",
         ]
@@ -160,8 +160,11 @@ took different numbers of optimiser steps, because samples with advantage 0 did 
     return "\n".join(parts)
 
 
-def rates_line(settings: str, estimators: Set[str]) -> str:
-    """A sentence with the tried learning rates, the chosen ones, and the criterion of the choice."""
+def rates_line(settings: str, title: str, estimators: Set[str]) -> str:
+    """A sentence with the tried learning rates, the chosen ones, and the criterion of the choice.
+
+    The title ends with the split of the table. Where that is `valid_seen`, rollouts decided (`campaign.py choose`).
+    """
     settings = TRIALS_OF.get(settings, settings)
     trials = [one for one in campaign_table.rate_trials() if one.settings == settings and one.estimator in estimators]
     names = sorted({one.estimator for one in trials})
@@ -169,9 +172,8 @@ def rates_line(settings: str, estimators: Set[str]) -> str:
     by_name = {name: campaign_table.chosen_rate(name, settings)[0].rpartition("=")[2] for name in names}
     chosen = ", ".join(f"{name} {rate}" for name, rate in by_name.items())
     updates = {one.updates for one in trials}.pop()
-    length, judge = (
-        (f" of {updates} updates", "rollouts, in the last third of the updates,") if updates else ("", "`valid_seen`")
-    )
+    length = f" of {updates} updates" if updates else ""
+    judge = "rollouts, in the last third of the updates," if title.endswith("`valid_seen`") else "`valid_seen`"
     starts = (
         " Not all of these trainings began with the same start policy."
         if len({one.start for one in trials}) > 1
