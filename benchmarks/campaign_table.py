@@ -24,6 +24,7 @@ ESTIMATORS: dict[str, tuple[str, ...]] = {
     REFERENCE: ("advantage.estimator=gigpo",),
     "hgpo paper": ("advantage.estimator=hgpo",),
     "hgpo verl-agent": ("advantage.estimator=hgpo", "advantage.options.preset=verl-agent"),
+    "hgpo mean_norm": ("advantage.estimator=hgpo", "advantage.options.mode=mean_norm"),
     "grpo": ("advantage.estimator=grpo",),
     "atd": ("advantage.estimator=atd:ATD", "advantage.options.mode=batch_std"),
     "mixed_effects": ("advantage.estimator=mixed_effects",),

@@ -33,6 +33,7 @@ TRAINED = {
     "gigpo": "GiGPO",
     "hgpo paper": "HGPO",
     "g2po": "G2PO",
+    "graphgpo": "GraphGPO",
     "nested_td": "NestedTD",
     "ppo": "PPO",
 }

@@ -30,6 +30,7 @@ CAMPAIGNS = {
 }
 """Recipe and settings of a campaign, as `campaign_table.Trained.settings` -> title: the tasks of its evaluation."""
 PPO = f"{HOUSEHOLD} training.skip_zero_advantage=false"
+G2PO_KEY = f"{HOUSEHOLD} training.warmup_updates=3 training.skip_zero_advantage=false rollout.state=published_g2po"
 NESTED_TD = "quickstart training.updates=60 training.skip_zero_advantage=false training.learning_rate_schedule=constant"
 CHOSEN_RATES = {
     PPO: "Household games with PPO, chosen learning rates, `valid_unseen`",
@@ -37,12 +38,16 @@ CHOSEN_RATES = {
         "ALFWorld with PPO, chosen learning rates, `valid_seen`"
     ),
     NESTED_TD: "Household games with NestedTD, chosen learning rates, `valid_unseen`",
+    G2PO_KEY: "Household games with G2PO's state key for all, chosen learning rates, `valid_unseen`",
 }
 """The same for campaigns that are not in README.md's table: each estimator has the best of some learning rates."""
+DETAILS = {NESTED_TD: ", another start", G2PO_KEY: ", G2PO's key for all"}
+"""Campaign -> how it differs from others on the same tasks."""
 TRIALS_OF = {NESTED_TD: PPO}
 """Campaigns whose learning rates were chosen by the trials of another, which has the same settings."""
 COMPARED = {
-    settings: title.split(",")[0].split(" with")[0] for settings, title in {**CAMPAIGNS, **CHOSEN_RATES}.items()
+    settings: f"{title.split(',')[0].split(' with')[0]}, {'un' * (settings in CAMPAIGNS)}equal steps{DETAILS.get(settings, '')}"
+    for settings, title in {**CAMPAIGNS, **CHOSEN_RATES}.items()
 }
 """The campaigns of docs/choosing.md."""
 
@@ -112,7 +117,7 @@ training seeds (Student's t). "n.s.": not significant at 5 %, with p values corr
 the same test. "Detectable": the least true difference in points that one comparison of as many seeds finds in 80 of 100 cases, for the median spread.
 
 Rows: "hgpo paper" and "hgpo verl-agent" are HGPO's two presets. "g2po" has its published state key on household games
-(`rollout.state=published_g2po`). "atd" is `benchmarks/atd.py` with `mode="batch_std"`. In campaigns without `skip_zero_advantage=false`, estimators
+(`rollout.state=published_g2po`). "hgpo mean_norm" omits the division by the std. "atd" is `benchmarks/atd.py` with `mode="batch_std"`. In campaigns without `skip_zero_advantage=false`, estimators
 took different numbers of optimiser steps, because samples with advantage 0 did not count for that number
 ([decision 023](../decisions/023-optimiser-steps.md)).
 """
@@ -128,6 +133,7 @@ took different numbers of optimiser steps, because samples with advantage 0 did 
             *([rates_line(settings, title, {one.estimator for one in here})] if settings in CHOSEN_RATES else []),
             ranges_line(here),
             f"Differences in held-out success, row minus column, in points:\n\n{pairs_table(settings)}",
+            f"Differences in success while training:\n\n{pairs_table(settings, while_training=True)}",
         ]
     compare = runpy.run_path(str(ROOT / "recipes" / "quickstart" / "compare.py"))
     for file, title in (
@@ -154,6 +160,12 @@ took different numbers of optimiser steps, because samples with advantage 0 did 
     ESTIMATORS="ppo gigpo grpo"
     python benchmarks/campaign.py choose runs/campaign $SETTINGS --rates 1e-3 5e-4 2.5e-4 --estimators $ESTIMATORS "hgpo paper" --at-once 2
     python benchmarks/campaign.py run runs/campaign $SETTINGS --seeds 5 --estimators $ESTIMATORS "hgpo paper" --at-once 2
+    SETTINGS="training.updates=60 training.learning_rate_schedule=constant training.warmup_updates=3 training.skip_zero_advantage=false"
+    SETTINGS="$SETTINGS rollout.state=published_g2po"
+    ESTIMATORS="nested_td g2po graphgpo gigpo grpo"
+    python benchmarks/campaign.py choose runs/campaign $SETTINGS --rates 2.5e-4 5e-4 1e-3 --updates 30 \\
+        --estimators $ESTIMATORS "hgpo paper" "hgpo mean_norm" --at-once 2
+    python benchmarks/campaign.py run runs/campaign $SETTINGS --estimators $ESTIMATORS "hgpo paper" "hgpo mean_norm" --at-once 2
     python recipes/quickstart/compare.py --help
 """
     )
@@ -194,13 +206,15 @@ def ranges_line(trainings: list[campaign_table.Trained]) -> str:
     return f"Success after training, lowest to highest seed, in %: {'; '.join(ranges)}.\n"
 
 
-def pairs_table(settings: str) -> str:
-    """The differences in held-out success of all pairs of estimators."""
+def pairs_table(settings: str, *, while_training: bool = False) -> str:
+    """The differences of all pairs of estimators, in held-out success or in that of the rollouts."""
     rows = campaign_table.tables()[settings]
     names = [row.estimator for row in rows]
-    return markdown_table(
-        ["", *names], ([row.estimator, *(str(row.leads.get(other, "")) for other in names)] for row in rows)
+    leads = [row.leads_during if while_training else row.leads for row in rows]
+    lines = (
+        [row.estimator, *(str(each.get(name, "")) for name in names)] for row, each in zip(rows, leads, strict=True)
     )
+    return markdown_table(["", *names], lines)
 
 
 def readme_table() -> str:
