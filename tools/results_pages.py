@@ -30,26 +30,28 @@ CAMPAIGNS = {
 }
 """Recipe and settings of a campaign, as `campaign_table.Trained.settings` -> title: the tasks of its evaluation."""
 PPO = f"{HOUSEHOLD} training.skip_zero_advantage=false"
+ALFWORLD_PPO = "alfworld-tiny training.updates=30 training.warmup_updates=3 training.skip_zero_advantage=false"
 G2PO_KEY = f"{HOUSEHOLD} training.warmup_updates=3 training.skip_zero_advantage=false rollout.state=published_g2po"
 NESTED_TD = "quickstart training.updates=60 training.skip_zero_advantage=false training.learning_rate_schedule=constant"
 CHOSEN_RATES = {
     PPO: "Household games with PPO, chosen learning rates, `valid_unseen`",
-    "alfworld-tiny training.updates=30 training.warmup_updates=3 training.skip_zero_advantage=false": (
-        "ALFWorld with PPO, chosen learning rates, `valid_seen`"
-    ),
+    ALFWORLD_PPO: "ALFWorld with PPO, chosen learning rates, `valid_seen`",
     NESTED_TD: "Household games with NestedTD, chosen learning rates, `valid_unseen`",
     G2PO_KEY: "Household games with G2PO's state key for all, chosen learning rates, `valid_unseen`",
 }
 """The same for campaigns that are not in README.md's table: each estimator has the best of some learning rates."""
-DETAILS = {NESTED_TD: ", another start", G2PO_KEY: ", G2PO's key for all"}
-"""Campaign -> how it differs from others on the same tasks."""
 TRIALS_OF = {NESTED_TD: PPO}
 """Campaigns whose learning rates were chosen by the trials of another, which has the same settings."""
 COMPARED = {
-    settings: f"{title.split(',')[0].split(' with')[0]}, {'un' * (settings in CAMPAIGNS)}equal steps{DETAILS.get(settings, '')}"
-    for settings, title in {**CAMPAIGNS, **CHOSEN_RATES}.items()
+    HOUSEHOLD: "Household games, unequal steps",
+    "webshop-tiny": "Shops, unequal steps",
+    "alfworld-tiny training.updates=30": "ALFWorld, unequal steps",
+    PPO: "Household games, equal steps",
+    ALFWORLD_PPO: "ALFWorld, equal steps",
+    NESTED_TD: "Household games, equal steps, another start",
+    G2PO_KEY: "Household games, equal steps, G2PO's key for all",
 }
-"""The campaigns of docs/choosing.md."""
+"""Campaign -> its row in docs/choosing.md; steps: whether the estimators took equally many optimiser steps."""
 
 SAMPLERS = ("transformers", "vllm")
 
