@@ -109,9 +109,13 @@ class Campaign:
 
     def _run(self, name: str, folder: str, seed: int, start: Path, options: list[str]) -> RunDirectory:
         """One training from the common start, with one thread."""
-        own = [*settings_of(name, self.environment), *options, f"run.seed={seed}", "run.threads=1"]
+        own = [*self.row_settings(name), *options, f"run.seed={seed}", "run.threads=1"]
         own += [f"policy.model={start}", "warm_start.enabled=false"]
-        return train(self.folder, folder, Path(self.recipe), [*self.overrides, *own])
+        return train(self.folder, folder, Path(self.recipe), own)
+
+    def row_settings(self, estimator: str) -> list[str]:
+        """Settings of a row. Those for all trainings win, so that all rows can have one state key."""
+        return [*settings_of(estimator, self.environment), *self.overrides]
 
     def _start(self) -> Path:
         """Folder of the common start policy, which a run without updates makes."""

@@ -36,7 +36,8 @@ ESTIMATORS: dict[str, tuple[str, ...]] = {
 """Name of a row -> its settings. ATD's advantages are divided by the batch's std, so one learning rate fits all."""
 _G2PO_KEY = ("rollout.state=published_g2po",)
 IN_HOUSEHOLDS: dict[str, tuple[str, ...]] = {"g2po": _G2PO_KEY, "nested_td": _G2PO_KEY}
-"""Name of a row -> further settings in household games, for which the published G2PO has a special state key."""
+"""Name of a row -> further settings in household games, for which the published G2PO has a special state key. Settings
+for all trainings of a campaign win over them."""
 FEWEST_SEEDS = 3
 """Fewest seeds of a table: two do not show the spread between seeds."""
 

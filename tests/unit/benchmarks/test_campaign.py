@@ -161,3 +161,10 @@ def test_only_household_games_have_the_published_state_key_of_g2po() -> None:
     assert key in campaign_table.settings_of("g2po", "alfworld")
     assert key not in campaign_table.settings_of("g2po", "webshop")
     assert campaign_table.settings_of("gigpo", "alfworld") == campaign_table.ESTIMATORS["gigpo"]
+
+
+def test_a_state_key_for_all_trainings_wins_over_that_of_a_row(tmp_path: Path) -> None:
+    text = campaign.Campaign(tmp_path, "quickstart", ["rollout.state=observation"])
+    assert load_config(Path("quickstart"), text.row_settings("g2po")).rollout.state == "observation"
+    own = campaign.Campaign(tmp_path, "quickstart", [])
+    assert load_config(Path("quickstart"), own.row_settings("g2po")).rollout.state == "published_g2po"
