@@ -141,4 +141,4 @@ def test_the_same_command_continues_a_run_and_another_does_not(tmp_path, capsys)
     assert main(words) == 0
     assert (tmp_path / "corridor" / "metrics.jsonl").read_bytes() == rows
     assert main([*words, "training.updates=2"]) == 2
-    assert "was made with other settings" in capsys.readouterr().err
+    assert "was made with other settings (training.updates); choose" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from hgpo.cli import TRUST_HELP
-from hgpo.config import Config, describe_settings, load_config
+from hgpo.config import Config, describe_settings, load_config, setting_values
 from hgpo.config.recipes import recipe_names, starter_recipe, starter_settings, starters, written_settings
 from hgpo.policies.backends import AUTO
 from hgpo.runs.folder import open_run_directory
@@ -119,9 +119,11 @@ def run(arguments: argparse.Namespace) -> int:
             policy = config.policy.model_copy(update={"backend": stored.policy.backend})
             config = config.model_copy(update={"policy": policy})
         if stored != config:
+            before, now = setting_values(stored), setting_values(config)
+            names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
             raise ValueError(
-                f"{config.run_directory} was made with other settings; choose another run.name, delete it, or "
-                f"continue it as it is with `hgpo train --resume {config.run_directory}`"
+                f"{config.run_directory} was made with other settings ({', '.join(names)}); choose another run.name, "
+                f"delete it, or continue it as it is with `hgpo train --resume {config.run_directory}`"
             )
         return _resume(config.run_directory, arguments.quiet, started, trusted=True)  # the user gave its names now
     return _train(config, arguments.quiet, started)
