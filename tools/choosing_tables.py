@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 
 import campaign_table
 from stored_rows import markdown_table
+from trained_page import Campaign
 
 GRADIENTS = re.compile(r"<!-- gradients -->\n(?:\|.*\n)*")
 TRAINING = re.compile(r"<!-- training -->\n(?:\|.*\n)*")
@@ -40,16 +41,16 @@ TRAINED = {
 """Row of a campaign -> heading."""
 
 
-def with_tables(page: str, gradients: Path, titles: Mapping[str, str]) -> str:
+def with_tables(page: str, gradients: Path, campaigns: Sequence[Campaign]) -> str:
     """The page with its tables replaced.
 
     Args:
         page: docs/choosing.md.
         gradients: benchmarks/gradients.json.
-        titles: recipe and settings of a campaign -> its row's title.
+        campaigns: the rows of the table of trained policies.
     """
     page = GRADIENTS.sub(f"<!-- gradients -->\n{gradient_table(gradients)}", page)
-    return TRAINING.sub(f"<!-- training -->\n{training_table(titles)}", page)
+    return TRAINING.sub(f"<!-- training -->\n{training_table(campaigns)}", page)
 
 
 def gradient_table(path: Path) -> str:
@@ -74,13 +75,13 @@ def _short(cosine: float) -> str:
     return f"{cosine:.2f}".lstrip("0")
 
 
-def training_table(titles: Mapping[str, str]) -> str:
+def training_table(campaigns: Sequence[Campaign]) -> str:
     """Held-out success in %: a row per campaign, a column per estimator."""
     tables = campaign_table.tables()
     lines = []
-    for settings, title in titles.items():
-        rows = tables[settings]
+    for campaign in campaigns:
+        rows = tables[campaign.settings]
         found = {row.estimator: f"{row.after:.1f}" for row in rows}
         seeds = f"{rows[0].seeds} (≥{campaign_table.detectable(rows):.1f})"
-        lines.append([title, seeds, *(found.get(name, "–") for name in TRAINED)])
+        lines.append([campaign.row, seeds, *(found.get(name, "–") for name in TRAINED)])
     return markdown_table(["tasks", "seeds (detect)", *TRAINED.values()], lines)

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-import runpy
 import sys
-from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
@@ -22,37 +20,6 @@ ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
 RESULTS = ROOT / "docs" / "results"
 README_TABLE = re.compile(r"<!-- results -->\n(?:\|.*\n)*")
-HOUSEHOLD = "quickstart training.updates=60 training.learning_rate_schedule=constant"
-CAMPAIGNS = {
-    HOUSEHOLD: "Household games, `valid_unseen`",
-    "webshop-tiny": "Shops, `valid_unseen`",
-    "alfworld-tiny training.updates=30": "ALFWorld, `valid_seen`",
-}
-"""Recipe and settings of a campaign, as `campaign_table.Trained.settings` -> title: the tasks of its evaluation."""
-PPO = f"{HOUSEHOLD} training.skip_zero_advantage=false"
-ALFWORLD_PPO = "alfworld-tiny training.updates=30 training.warmup_updates=3 training.skip_zero_advantage=false"
-G2PO_KEY = f"{HOUSEHOLD} training.warmup_updates=3 training.skip_zero_advantage=false rollout.state=published_g2po"
-NESTED_TD = "quickstart training.updates=60 training.skip_zero_advantage=false training.learning_rate_schedule=constant"
-CHOSEN_RATES = {
-    PPO: "Household games with PPO, chosen learning rates, `valid_unseen`",
-    ALFWORLD_PPO: "ALFWorld with PPO, chosen learning rates, `valid_seen`",
-    NESTED_TD: "Household games with NestedTD, chosen learning rates, `valid_unseen`",
-    G2PO_KEY: "Household games with G2PO's state key for all, chosen learning rates, `valid_unseen`",
-}
-"""The same for campaigns that are not in README.md's table: each estimator has the best of some learning rates."""
-TRIALS_OF = {NESTED_TD: PPO}
-"""Campaigns whose learning rates were chosen by the trials of another, which has the same settings."""
-COMPARED = {
-    HOUSEHOLD: "Household games, unequal steps",
-    "webshop-tiny": "Shops, unequal steps",
-    "alfworld-tiny training.updates=30": "ALFWorld, unequal steps",
-    PPO: "Household games, equal steps",
-    ALFWORLD_PPO: "ALFWorld, equal steps",
-    NESTED_TD: "Household games, equal steps, another start",
-    G2PO_KEY: "Household games, equal steps, G2PO's key for all",
-}
-"""Campaign -> its row in docs/choosing.md; steps: whether the estimators took equally many optimiser steps."""
-
 SAMPLERS = ("transformers", "vllm")
 
 sys.path.insert(0, str(BENCHMARKS))
@@ -66,6 +33,7 @@ from gradients_page import gradients_page
 from long_games.contenders import CONTENDERS
 from long_games.tables import as_markdown
 from stored_rows import markdown_table
+from trained_page import CAMPAIGNS, trained_page
 
 
 def pages() -> dict[Path, str]:
@@ -82,7 +50,7 @@ def pages() -> dict[Path, str]:
     readme = ROOT / "README.md"
     with_table = README_TABLE.sub(f"<!-- results -->\n{readme_table()}", readme.read_text(encoding="utf-8"))
     choosing = ROOT / "docs" / "choosing.md"
-    chosen = with_tables(choosing.read_text(encoding="utf-8"), BENCHMARKS / "gradients.json", COMPARED)
+    chosen = with_tables(choosing.read_text(encoding="utf-8"), BENCHMARKS / "gradients.json", CAMPAIGNS)
     return {readme: with_table, choosing: chosen, **{RESULTS / name: text for name, text in texts.items()}}
 
 
@@ -108,127 +76,16 @@ rerun of the other figures is a new random sample, with the same expected value.
 """
 
 
-def trained_page() -> str:
-    """The campaigns, and the quickstart's own comparison."""
-    parts = [
-        """# Trained policies
-
-A tiny policy is trained with each estimator from the same warm start. "After" is success on held-out tasks at temperature 0.4, after training; "while
-training" is the mean success of all rollouts. "− gigpo": difference to the row "gigpo" in points, paired by training seed. ± is half of its 95 % CI over
-training seeds (Student's t). "n.s.": not significant at 5 %, with p values corrected by Holm's method for all pairs of the table; the conclusions use
-the same test. "Detectable": the least true difference in points that one comparison of as many seeds finds in 80 of 100 cases, for the median spread.
-
-Rows: "hgpo paper" and "hgpo verl-agent" are HGPO's two presets. "g2po" has its published state key on household games
-(`rollout.state=published_g2po`). "hgpo mean_norm" omits the division by the std. "atd" is `benchmarks/atd.py` with `mode="batch_std"`. In campaigns without `skip_zero_advantage=false`, estimators
-took different numbers of optimiser steps, because samples with advantage 0 did not count for that number
-([decision 023](../decisions/023-optimiser-steps.md)).
-"""
-    ]
-    tables, done = campaign_table.tables(), campaign_table.stored()
-    for settings, title in (CAMPAIGNS | CHOSEN_RATES).items():
-        here = [one for one in done if one.settings == settings]
-        start = 100 * np.mean([one.before for one in here])
-        parts += [
-            f"## {title}\n\nRecipe and settings: `{settings}`. n = {tables[settings][0].seeds} training seeds. Success after the warm start: {start:.1f} %. "
-            f"Detectable: {campaign_table.detectable(tables[settings]):.1f} points.\n",
-            campaign_table.as_markdown(tables[settings]),
-            *([rates_line(settings, title, {one.estimator for one in here})] if settings in CHOSEN_RATES else []),
-            ranges_line(here),
-            f"Differences in held-out success, row minus column, in points:\n\n{pairs_table(settings)}",
-            f"Differences in success while training:\n\n{pairs_table(settings, while_training=True)}",
-        ]
-    compare = runpy.run_path(str(ROOT / "recipes" / "quickstart" / "compare.py"))
-    for file, title in (
-        ("comparison.json", "Household games, earlier settings"),
-        ("comparison_states.json", "Household games, the admissible commands as part of the state"),
-    ):
-        found = json.loads((ROOT / "recipes" / "quickstart" / file).read_text(encoding="utf-8"))
-        parts.append(
-            f"## {title}\n\nThe recipe `quickstart` with `{' '.join(found['overrides'])}`. Success in %, mean over evaluation seeds 123, 456, 789; "
-            f"n = {len(found['seeds'])} training seeds; ± is the standard deviation over training seeds.\n\n"
-            + "\n".join(compare["success_table"](found))
-            + "\n\n"
-            + "\n".join(compare["difference_table"](found, "gigpo"))
-            + "\n"
-        )
-    parts.append(
-        """## Commands
-
-    python benchmarks/campaign.py run runs/campaign training.updates=60 training.learning_rate_schedule=constant --at-once 2
-    python benchmarks/campaign.py run runs/campaign --recipe webshop-tiny --seeds 3 --estimators gigpo "hgpo paper" g2po --at-once 2
-    ALFWORLD_DATA=~/.cache/alfworld python benchmarks/campaign.py run runs/campaign training.updates=30 --recipe alfworld-tiny \\
-        --seeds 3 --estimators gigpo "hgpo paper" g2po --at-once 2
-    SETTINGS="training.updates=60 training.learning_rate_schedule=constant training.skip_zero_advantage=false"
-    ESTIMATORS="ppo gigpo grpo"
-    python benchmarks/campaign.py choose runs/campaign $SETTINGS --rates 1e-3 5e-4 2.5e-4 --estimators $ESTIMATORS "hgpo paper" --at-once 2
-    python benchmarks/campaign.py run runs/campaign $SETTINGS --seeds 5 --estimators $ESTIMATORS "hgpo paper" --at-once 2
-    SETTINGS="training.updates=60 training.learning_rate_schedule=constant training.warmup_updates=3 training.skip_zero_advantage=false"
-    SETTINGS="$SETTINGS rollout.state=published_g2po"
-    ESTIMATORS="nested_td g2po graphgpo gigpo grpo"
-    python benchmarks/campaign.py choose runs/campaign $SETTINGS --rates 2.5e-4 5e-4 1e-3 --updates 30 \\
-        --estimators $ESTIMATORS "hgpo paper" "hgpo mean_norm" --at-once 2
-    python benchmarks/campaign.py run runs/campaign $SETTINGS --estimators $ESTIMATORS "hgpo paper" "hgpo mean_norm" --at-once 2
-    python recipes/quickstart/compare.py --help
-"""
-    )
-    return "\n".join(parts)
-
-
-def rates_line(settings: str, title: str, estimators: Set[str]) -> str:
-    """A sentence with the tried learning rates, the chosen ones, and the criterion of the choice.
-
-    The title ends with the split of the table. Where that is `valid_seen`, rollouts decided (`campaign.py choose`).
-    """
-    settings = TRIALS_OF.get(settings, settings)
-    trials = [one for one in campaign_table.rate_trials() if one.settings == settings and one.estimator in estimators]
-    names = sorted({one.estimator for one in trials})
-    tried = ", ".join(f"{rate:g}" for rate in sorted({one.rate for one in trials}))
-    by_name = {name: campaign_table.chosen_rate(name, settings)[0].rpartition("=")[2] for name in names}
-    chosen = ", ".join(f"{name} {rate}" for name, rate in by_name.items())
-    updates = {one.updates for one in trials}.pop()
-    length = f" of {updates} updates" if updates else ""
-    judge = "rollouts, in the last third of the updates," if title.endswith("`valid_seen`") else "`valid_seen`"
-    starts = (
-        " Not all of these trainings began with the same start policy."
-        if len({one.start for one in trials}) > 1
-        else ""
-    )
-    return (
-        f"Learning rates {tried} were tried with each estimator, one training each{length} with a seed that the table does not use; the rate with the highest success on "
-        f"{judge} was chosen: {chosen}.{starts} All steps are trained on, also steps with advantage 0, so the number of optimiser steps does not depend on the estimator.\n"
-    )
-
-
-def ranges_line(trainings: list[campaign_table.Trained]) -> str:
-    """Success after training of the lowest and the highest seed, by estimator."""
-    by_name: dict[str, list[float]] = {}
-    for one in trainings:
-        by_name.setdefault(one.estimator, []).append(100 * one.after)
-    ranges = [f"{name} {min(after):.1f} to {max(after):.1f}" for name, after in by_name.items()]
-    return f"Success after training, lowest to highest seed, in %: {'; '.join(ranges)}.\n"
-
-
-def pairs_table(settings: str, *, while_training: bool = False) -> str:
-    """The differences of all pairs of estimators, in held-out success or in that of the rollouts."""
-    rows = campaign_table.tables()[settings]
-    names = [row.estimator for row in rows]
-    leads = [row.leads_during if while_training else row.leads for row in rows]
-    lines = (
-        [row.estimator, *(str(each.get(name, "")) for name in names)] for row, each in zip(rows, leads, strict=True)
-    )
-    return markdown_table(["", *names], lines)
-
-
 def readme_table() -> str:
     """Held-out success by environment and estimator."""
     names = {"grpo": "GRPO", "gigpo": "GiGPO", "hgpo paper": "HGPO", "g2po": "G2PO"}
     lines, tables = [], campaign_table.tables()
-    for settings, title in CAMPAIGNS.items():
-        rows = tables[settings]
-        found = {row.estimator: row for row in rows}
-        cells = [shown(found.get(name)) for name in names]
-        seeds = f"{rows[0].seeds} (≥{campaign_table.detectable(rows):.1f})"
-        lines.append([title, seeds, *cells])
+    for campaign in CAMPAIGNS:
+        if campaign.in_readme:
+            rows = tables[campaign.settings]
+            found = {row.estimator: row for row in rows}
+            seeds = f"{rows[0].seeds} (≥{campaign_table.detectable(rows):.1f})"
+            lines.append([campaign.heading, seeds, *(shown(found.get(name)) for name in names)])
     return markdown_table(["environment", "seeds (detect)", *names.values()], lines)
 
 
