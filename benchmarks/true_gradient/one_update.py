@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import exp, log
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ Pair = tuple[str, ...]
 """An estimator and a state key."""
 TOLERANCE = 0.1
 """Of the divergence, as a fraction."""
-_TRIES = 6
+_TRIES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,18 +103,50 @@ def update_to(
         Sample(step.prompt_ids, step.token_ids, step.log_probs, float(value))
         for step, value in zip(records, advantage_N, strict=True)
     ]
-    rate = settings.learning_rate
-    for _ in range(_TRIES):
+
+    def updated_at(rate: float) -> Updated:
         new = copy.deepcopy(model)
         tried = settings.model_copy(update={"learning_rate": rate})
         trained = Trained(new, make_optimizer(new, tried))
         metrics = update_policy(trained, samples, tried, np.random.default_rng(seed), sampling)
         ratio_T = np.concatenate(log_ratios(new, records, sampling))
-        found = float(np.mean(np.exp(ratio_T) - 1 - ratio_T))
-        if abs(found / divergence - 1) < TOLERANCE:
-            return Updated(new, rate, found, int(metrics["mini_batches"]))
-        rate *= np.clip(np.sqrt(divergence / max(found, 1e-12)), 0.1, 10)
-    raise ValueError(f"no learning rate gave a divergence of {divergence:g}; the last had {found:g}")
+        return Updated(new, rate, float(np.mean(np.exp(ratio_T) - 1 - ratio_T)), int(metrics["mini_batches"]))
+
+    return search_rate(updated_at, settings.learning_rate, divergence)
+
+
+def search_rate(updated_at: Callable[[float], Updated], rate: float, divergence: float) -> Updated:
+    """The first tried update whose divergence is `divergence` up to `TOLERANCE`.
+
+    The divergence is taken as a power of the learning rate: its square at first, then the power between two tries.
+
+    Args:
+        updated_at: learning rate -> the update.
+        rate: the first learning rate.
+        divergence: the wanted one, nats per token.
+
+    Raises:
+        ValueError: no learning rate gave it.
+    """
+    tried: list[tuple[float, float]] = []  # logs of the rate and of the divergence
+    for _ in range(_TRIES):
+        updated = updated_at(rate)
+        if abs(updated.divergence / divergence - 1) < TOLERANCE:
+            return updated
+        tried.append((log(rate), log(max(updated.divergence, 1e-12))))
+        rate *= exp(_next_step(tried, log(divergence)))
+    raise ValueError(f"no learning rate gave a divergence of {divergence:g}; the last had {updated.divergence:g}")
+
+
+def _next_step(tried: Sequence[tuple[float, float]], goal: float) -> float:
+    """Change of the log of the rate after these tries: on the line through the last try and the nearest one on the
+    other side of the goal, or the try before; at most a factor of 10."""
+    last, past = tried[-1], tried[:-1]
+    across = [one for one in past if (one[1] < goal) != (last[1] < goal)]
+    other = min(across, key=lambda one: abs(one[0] - last[0])) if across else (past or [last])[-1]
+    slope = (other[1] - last[1]) / (other[0] - last[0]) if other[0] != last[0] else 2.0
+    step = (goal - last[1]) / max(slope, 0.1)
+    return max(-log(10), min(log(10), step))
 
 
 def log_ratios(model: Any, records: Sequence[StepRecord], sampling: Sampling) -> list[Any]:

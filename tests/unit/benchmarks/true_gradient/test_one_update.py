@@ -17,11 +17,13 @@ from hgpo.training.load import make_backend_policy
 from true_gradient.one_update import (
     TOLERANCE,
     Rollout,
+    Updated,
     UpdatePlan,
     Updater,
     UpdateRows,
     change_of_success,
     log_ratios,
+    search_rate,
     update_to,
 )
 from true_gradient.pools import Player, PoolSettings, make_pool, open_player
@@ -70,6 +72,19 @@ def test_a_change_by_hand(monkeypatch: pytest.MonkeyPatch, updater: Updater) -> 
     monkeypatch.setattr("true_gradient.one_update.log_ratios", lambda *_: ratios)
     found = change_of_success(None, {"a": rollouts[:2], "b": rollouts[2:]}, updater.sampling)
     assert found == pytest.approx(np.mean([(0.3 * 1 + 0) / 2, (0 + 0.3 * 1) / 2]))
+
+
+@pytest.mark.parametrize("power", [0.5, 1, 2, 4, 6, 9])
+@pytest.mark.parametrize("first", [1e-6, 5e-4, 1e-1])
+def test_the_rate_is_found_however_steep_the_divergence_is(power: float, first: float) -> None:
+    """With power 4, steps as for a square go back and forth between two rates for ever."""
+    updated = search_rate(lambda rate: Updated(None, rate, (rate / 3e-4) ** power, 1), first, 0.01)
+    assert updated.divergence == pytest.approx(0.01, rel=TOLERANCE)
+
+
+def test_a_divergence_that_jumps_over_the_goal_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"no learning rate gave a divergence of 0\.01"):
+        search_rate(lambda rate: Updated(None, rate, 1.0 if rate > 1e-4 else 1e-4, 1), 1e-3, 0.01)
 
 
 @pytest.mark.slow
