@@ -195,7 +195,7 @@ def _leads(names: Sequence[str], success_ES: FloatArray) -> dict[str, dict[str, 
     found: dict[str, dict[str, Lead]] = {name: {} for name in names}
     for (one, other), p_value in zip(pairs, adjusted, strict=True):
         for this, that in ((one, other), (other, one)):
-            difference = paired_difference(success_ES[this], success_ES[that])
+            difference = paired_difference(success_ES[this], success_ES[that], len(pairs))
             found[names[this]][names[that]] = Lead(difference, p_value)
     return found
 
@@ -242,5 +242,5 @@ def shown_leads(row: Row) -> tuple[str, str]:
 
 
 def detectable(found: list[Row]) -> float:
-    """Median over the table's comparisons of the least difference in held-out success detected with 80 % power."""
+    """Median over the table's pairs of the least difference in held-out success found in 80 of 100 cases."""
     return float(np.median([lead.difference.detectable for row in found for lead in row.leads.values()]))

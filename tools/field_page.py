@@ -210,8 +210,8 @@ def _ours() -> str:
     ]
     return (
         "## Ours\n\n"
-        "These figures were measured in this project: success in % of tiny policies from one warm start, at the last checkpoint, mean over training seeds. The household "
-        "games of `quickstart` and the shops are generated. Models of 1.5B and 7B were not trained here. Intervals are in [trained policies](trained-policies.md), single "
+        "These figures were measured in this project: success in % of tiny policies, at the last checkpoint, mean over training seeds. The household "
+        "games of `quickstart` and the shops are generated. Models of 1.5B and 7B were not trained here. Rows of one setting have one start policy; rows of different settings are not comparable. G2PO and NestedTD have the published G2PO's state key in household games. Intervals are in [trained policies](trained-policies.md), single "
         "runs in [results](README.md).\n\n"
         + markdown_table(["method", "recipe and settings", "training seeds", "success"], lines)
     )

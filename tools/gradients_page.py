@@ -151,8 +151,8 @@ of tasks.
 
 States are equal if their *state key* is equal: the observation's text, the text and the admissible commands, G2PO's published key, or the game's exact state.
 
-Limits: two environments, one policy of 117,000 parameters in each, one training run of each; no clipping and no AdamW. A good direction does not imply a good
-training ([trained policies](trained-policies.md)).
+Limits: household tasks with three checkpoints (117,000 parameters) of one training, shops with one start policy (126,000 parameters); no clipping and no AdamW.
+Intervals are not corrected for the number of comparisons. A good direction does not imply a good training ([trained policies](trained-policies.md)).
 
 Names of estimators: "hgpo paper" is `hgpo` with its defaults; "no std" is `mode="mean_norm"`; "level 0" is `history_length=0`; "atd" is `benchmarks/atd.py`,
 "gagpo" the same with `trust=0`. "certainty-equivalent TD" is r + γV(s') - V(s) for a step from state s to s' with reward r; V(s) is the mean of r + γV(s') over the
@@ -197,5 +197,5 @@ The tables of single steps come from `branch` with the default key and with `--k
     hgpo train quickstart run.threads=1
     python benchmarks/gradients.py play runs/quickstart runs/quickstart-start --checkpoint start --first 13000
 
-In shops, text and commands are equal to the text in every figure. No estimator or option was chosen on shops. NestedTD and its options were chosen on tasks 12,000 to 12,127 (`--first 12000`).
+In shops, text and commands are equal to the text in every figure. No estimator or option was chosen on shops. NestedTD and its options were chosen on household tasks 12,000 to 12,127 (`--first 12000`), with the same three checkpoints.
 """

@@ -61,9 +61,9 @@ def index_page() -> str:
 `python tools/results_pages.py` writes these pages from the stored figures in `benchmarks/*.json` and `recipes/*/*.json`; a test
 compares them with the stored figures.
 
-In most evaluations on these pages, in README.md and in the recipes, one generator per evaluation seed drew the random numbers of all tasks. Now each seed
-and task has separate random numbers ([decision 021](../decisions/021-redesign.md)), as in the quickstart's newer figures and the campaign with PPO. A
-rerun of the other figures is a new random sample, with the same expected value.
+In the campaigns with unequal optimiser steps and in some rows of the recipes, one generator per evaluation seed drew the random numbers of all tasks.
+Now each seed and task has separate random numbers ([decision 021](../decisions/021-redesign.md)). A rerun of these figures is a new random sample, with
+the same expected value.
 
 - [Trained policies](trained-policies.md): policies trained with different estimators on household games, shops and ALFWorld
 - [Gradients](gradients.md): batch gradients of estimators compared with the true policy gradient
@@ -157,7 +157,7 @@ Corrected for the noise in the mean of 50 batches; 1 means that the direction ha
     python benchmarks/multistep.py report --cells runs/reporting.jsonl --measures cosine adam --instances 4 --json benchmarks/multistep.json
     python benchmarks/multistep.py report --read benchmarks/multistep.json --picture docs/images/multistep.png
 
-Settings were chosen (`choose`) on other instances than the reported ones.
+Settings were chosen (`choose`) on other instances than the reported ones. The families of games were chosen with `atd`'s results known.
 """
 
 
@@ -222,7 +222,7 @@ def engines_page() -> str:
 ## Built-in trainer and verl
 
 Both engines train the quickstart with earlier settings from one warm start, for {found["updates"]} updates with the same tasks in the same
-order; verl has two FSDP2 ranks on a CPU. Figures in % are success. With one training seed and 256 held-out tasks they show that both
+order; verl has two FSDP2 ranks on a CPU. Figures in % are success. Other work ran on the machine. With one training seed and 256 held-out tasks they show that both
 engines learn; they do not rank the engines.
 
 {engines.table(found)}

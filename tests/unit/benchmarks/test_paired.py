@@ -27,13 +27,14 @@ def test_the_p_value_is_005_where_the_interval_ends_at_0() -> None:
     assert moved.p_value == pytest.approx(0.05, abs=1e-9)
 
 
-def test_the_detectable_difference_is_found_in_80_of_100_cases() -> None:
+@pytest.mark.parametrize(("pairs", "tests"), [(10, 1), (3, 1), (3, 3), (7, 21)])
+def test_the_detectable_difference_is_found_in_80_of_100_cases(pairs: int, tests: int) -> None:
     rng = np.random.default_rng(0)
-    pairs, deviation = 10, 5.0
-    least = (2.262 + 0.883) * deviation / np.sqrt(pairs)  # quantiles .975 and .8 of t(9)
-    found = [paired_difference(rng.normal(least, deviation, pairs), np.zeros(pairs)) for _ in range(2000)]
-    assert np.mean([one.detectable for one in found]) == pytest.approx(least, rel=0.05)
-    assert np.mean([one.p_value < 0.05 for one in found]) == pytest.approx(0.8, abs=0.03)
+    # the least difference for a true deviation of 1, which that of the sample estimates
+    sample = np.arange(pairs) / np.arange(pairs).std(ddof=1)
+    least = paired_difference(sample, np.zeros(pairs), tests).detectable
+    found = [paired_difference(rng.normal(least, 1.0, pairs), np.zeros(pairs)).p_value for _ in range(4000)]
+    assert np.mean(np.array(found) * tests < 0.05) == pytest.approx(0.8, abs=0.02)
 
 
 def test_holm_by_hand() -> None:
