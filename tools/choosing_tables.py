@@ -76,10 +76,12 @@ def _short(cosine: float) -> str:
 
 
 def training_table(campaigns: Sequence[Campaign]) -> str:
-    """Held-out success in %: a row per campaign, a column per estimator."""
+    """Held-out success in %: a row per campaign that has one, a column per estimator."""
     tables = campaign_table.tables()
     lines = []
     for campaign in campaigns:
+        if not campaign.row:
+            continue
         rows = tables[campaign.settings]
         found = {row.estimator: f"{row.after:.1f}" for row in rows}
         seeds = f"{rows[0].seeds} (≥{campaign_table.detectable(rows):.1f})"

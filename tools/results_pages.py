@@ -24,10 +24,9 @@ SAMPLERS = ("transformers", "vllm")
 
 sys.path.insert(0, str(BENCHMARKS))
 
-import campaign_table
 import engines
 import yardsticks
-from choosing_tables import with_tables
+from choosing_tables import training_table, with_tables
 from field_page import field_page
 from gradients_page import gradients_page
 from long_games.contenders import CONTENDERS
@@ -48,7 +47,7 @@ def pages() -> dict[Path, str]:
         "field.md": field_page(BENCHMARKS / "field.json"),
     }
     readme = ROOT / "README.md"
-    with_table = README_TABLE.sub(f"<!-- results -->\n{readme_table()}", readme.read_text(encoding="utf-8"))
+    with_table = README_TABLE.sub(f"<!-- results -->\n{training_table(CAMPAIGNS)}", readme.read_text(encoding="utf-8"))
     choosing = ROOT / "docs" / "choosing.md"
     chosen = with_tables(choosing.read_text(encoding="utf-8"), BENCHMARKS / "gradients.json", CAMPAIGNS)
     return {readme: with_table, choosing: chosen, **{RESULTS / name: text for name, text in texts.items()}}
@@ -74,26 +73,6 @@ the same expected value.
 - Single runs: [smollm2](../../recipes/smollm2/README.md), [quickstart](../../recipes/quickstart/README.md),
   [webshop-tiny](../../recipes/webshop-tiny/README.md), [alfworld-tiny](../../recipes/alfworld-tiny/README.md)
 """
-
-
-def readme_table() -> str:
-    """Held-out success by environment and estimator."""
-    names = {"grpo": "GRPO", "gigpo": "GiGPO", "hgpo paper": "HGPO", "g2po": "G2PO"}
-    lines, tables = [], campaign_table.tables()
-    for campaign in CAMPAIGNS:
-        if campaign.in_readme:
-            rows = tables[campaign.settings]
-            found = {row.estimator: row for row in rows}
-            seeds = f"{rows[0].seeds} (≥{campaign_table.detectable(rows):.1f})"
-            lines.append([campaign.heading, seeds, *(shown(found.get(name)) for name in names)])
-    return markdown_table(["environment", "seeds (detect)", *names.values()], lines)
-
-
-def shown(row: campaign_table.Row | None) -> str:
-    """A cell: success and, except for the reference, the difference to it; "–" for None."""
-    if row is None:
-        return "–"
-    return f"{row.after:.1f}" if row.is_reference else f"{row.after:.1f} ({row.leads[row.reference]})"
 
 
 def games_page() -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import runpy
+import shlex
+from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,19 +29,19 @@ class Campaign:
         settings: recipe and settings, as in `campaign_table.Trained.settings`.
         title: title of its section.
         split: split of the evaluation.
-        row: its row in docs/choosing.md.
+        row: its row in docs/choosing.md and README.md; "": not there.
         chosen_rates: whether each estimator has the best of some learning rates.
         trials: settings of the trials that decided on the rates; "": the campaign's settings.
-        in_readme: whether README.md's table has it.
+        note: sentences about this campaign only.
     """
 
     settings: str
     title: str
     split: str
-    row: str
+    row: str = ""
     chosen_rates: bool = True
     trials: str = ""
-    in_readme: bool = False
+    note: str = ""
 
     @property
     def heading(self) -> str:
@@ -47,79 +49,70 @@ class Campaign:
         return f"{self.title}, `{self.split}`"
 
 
-_PPO = f"{HOUSEHOLD} training.skip_zero_advantage=false"
+_UNEQUAL = (
+    "Estimators took different numbers of optimiser steps, because samples with advantage 0 did not count for that number "
+    "([decision 023](../decisions/023-optimiser-steps.md)); the command now gives equal numbers."
+)
+_NO_WARM_UP = f"{HOUSEHOLD} training.skip_zero_advantage=false"
 CAMPAIGNS = (
     Campaign(
-        HOUSEHOLD,
-        "Household games",
+        f"{HOUSEHOLD} {EQUAL_STEPS} rollout.state=published_g2po",
+        "Household games, G2PO's key for all",
         "valid_unseen",
-        "Household games, unequal steps",
-        chosen_rates=False,
-        in_readme=True,
+        "Household games, G2PO's key",
     ),
-    Campaign("webshop-tiny", "Shops", "valid_unseen", "Shops, unequal steps", chosen_rates=False, in_readme=True),
-    Campaign(
-        "alfworld-tiny training.updates=30",
-        "ALFWorld",
-        "valid_seen",
-        "ALFWorld, unequal steps",
-        chosen_rates=False,
-        in_readme=True,
-    ),
-    Campaign(_PPO, "Household games with PPO, chosen learning rates", "valid_unseen", "Household games, equal steps"),
     Campaign(
         f"alfworld-tiny training.updates=30 {EQUAL_STEPS}",
-        "ALFWorld with PPO, chosen learning rates",
+        "ALFWorld, chosen learning rates",
         "valid_seen",
-        "ALFWorld, equal steps",
+        "ALFWorld, text (G2PO: its key)",
     ),
+    Campaign(
+        "webshop-tiny",
+        "Shops",
+        "valid_unseen",
+        "Shops, text, one learning rate",
+        chosen_rates=False,
+        note='All rows have the recipe\'s `mode="mean_norm"` (no division by the std), KL coefficient and learning rate.',
+    ),
+    Campaign(_NO_WARM_UP, "Household games with PPO, without warm-up", "valid_unseen"),
     Campaign(
         "quickstart training.updates=60 training.skip_zero_advantage=false training.learning_rate_schedule=constant",
-        "Household games with NestedTD, chosen learning rates",
+        "Household games with NestedTD, without warm-up",
         "valid_unseen",
-        "Household games, equal steps, another start",
-        trials=_PPO,
+        trials=_NO_WARM_UP,
+        note="The rows differ in the state key, too.",
     ),
+    Campaign(HOUSEHOLD, "Household games, unequal steps", "valid_unseen", chosen_rates=False, note=_UNEQUAL),
     Campaign(
-        f"{HOUSEHOLD} {EQUAL_STEPS} rollout.state=published_g2po",
-        "Household games with G2PO's state key for all, chosen learning rates",
-        "valid_unseen",
-        "Household games, equal steps, G2PO's key for all",
+        "alfworld-tiny training.updates=30",
+        "ALFWorld, unequal steps",
+        "valid_seen",
+        chosen_rates=False,
+        note=_UNEQUAL,
     ),
 )
-"""In the order of the page; steps are optimiser steps."""
+"""In the order of the page."""
+INTRODUCTION = """# Trained policies
+
+A tiny policy is trained with each estimator from the same warm start. "After" is success on held-out tasks at temperature 0.4, after training; "while
+training" is the mean success of all rollouts. "− gigpo": difference to the row "gigpo" in points, paired by training seed. ± is half of its 95 % CI over
+training seeds (Student's t), without correction. "n.s.": not significant at 5 %, with p values corrected by Holm's method for all pairs of the table; the
+conclusions use the same test. "Detectable": the least true difference in points that is found in 80 of 100 cases with as many seeds and the median spread, at
+the strictest step of the correction.
+
+Rows: "hgpo paper" and "hgpo verl-agent" are HGPO's two presets. "hgpo mean_norm" omits the division by the std. "atd" is `benchmarks/atd.py`. NestedTD and atd
+have `mode="batch_std"`. States are equal if their texts are equal; only "g2po" and "nested_td" have the published G2PO's state key on household games and
+ALFWorld (`rollout.state=published_g2po`), except where the settings name a key for all rows.
+"""
 
 
 def trained_page() -> str:
     """The campaigns, and the quickstart's own comparison."""
-    parts = [
-        """# Trained policies
-
-A tiny policy is trained with each estimator from the same warm start. "After" is success on held-out tasks at temperature 0.4, after training; "while
-training" is the mean success of all rollouts. "− gigpo": difference to the row "gigpo" in points, paired by training seed. ± is half of its 95 % CI over
-training seeds (Student's t). "n.s.": not significant at 5 %, with p values corrected by Holm's method for all pairs of the table; the conclusions use
-the same test. "Detectable": the least true difference in points that one comparison of as many seeds finds in 80 of 100 cases, for the median spread.
-
-Rows: "hgpo paper" and "hgpo verl-agent" are HGPO's two presets. "g2po" has its published state key on household games
-(`rollout.state=published_g2po`). "hgpo mean_norm" omits the division by the std. "atd" is `benchmarks/atd.py` with `mode="batch_std"`. In campaigns without `skip_zero_advantage=false`, estimators
-took different numbers of optimiser steps, because samples with advantage 0 did not count for that number
-([decision 023](../decisions/023-optimiser-steps.md)).
-"""
-    ]
-    tables, done = campaign_table.tables(), campaign_table.stored()
+    parts, tables, done = [INTRODUCTION], campaign_table.tables(), campaign_table.stored()
     for campaign in CAMPAIGNS:
-        rows = tables[campaign.settings]
         here = [one for one in done if one.settings == campaign.settings]
-        start = 100 * np.mean([one.before for one in here])
-        parts += [
-            f"## {campaign.heading}\n\nRecipe and settings: `{campaign.settings}`. n = {rows[0].seeds} training seeds. Success after the warm start: {start:.1f} %. "
-            f"Detectable: {campaign_table.detectable(rows):.1f} points.\n",
-            campaign_table.as_markdown(rows),
-            *([rates_line(campaign, {one.estimator for one in here})] if campaign.chosen_rates else []),
-            ranges_line(here),
-            f"Differences in held-out success, row minus column, in points:\n\n{pairs_table(rows)}",
-            f"Differences in success while training:\n\n{pairs_table(rows, while_training=True)}",
-        ]
+        parts += campaign_section(campaign, tables[campaign.settings], here)
     compare = runpy.run_path(str(QUICKSTART / "compare.py"))
     for file, title in (
         ("comparison.json", "Household games, earlier settings"),
@@ -127,68 +120,89 @@ took different numbers of optimiser steps, because samples with advantage 0 did 
     ):
         found = json.loads((QUICKSTART / file).read_text(encoding="utf-8"))
         parts.append(
-            f"## {title}\n\nThe recipe `quickstart` with `{' '.join(found['overrides'])}`. Success in %, mean over evaluation seeds 123, 456, 789; "
+            f"## {title}\n\nThe recipe `quickstart` with `{' '.join(found['overrides'])}` and earlier defaults ([command](../../recipes/quickstart/README.md#estimators-compared)). "
+            "Success in %, mean over evaluation seeds 123, 456, 789; "
             f"n = {len(found['seeds'])} training seeds; ± is the standard deviation over training seeds.\n\n"
             + "\n".join(compare["success_table"](found))
             + "\n\n"
             + "\n".join(compare["difference_table"](found, "gigpo"))
             + "\n"
         )
-    parts.append(
-        """## Commands
-
-    python benchmarks/campaign.py run runs/campaign training.updates=60 training.learning_rate_schedule=constant --at-once 2
-    python benchmarks/campaign.py run runs/campaign --recipe webshop-tiny --seeds 3 --estimators gigpo "hgpo paper" g2po --at-once 2
-    ALFWORLD_DATA=~/.cache/alfworld python benchmarks/campaign.py run runs/campaign training.updates=30 --recipe alfworld-tiny \\
-        --seeds 3 --estimators gigpo "hgpo paper" g2po --at-once 2
-    SETTINGS="training.updates=60 training.learning_rate_schedule=constant training.skip_zero_advantage=false"
-    ESTIMATORS="ppo gigpo grpo"
-    python benchmarks/campaign.py choose runs/campaign $SETTINGS --rates 1e-3 5e-4 2.5e-4 --estimators $ESTIMATORS "hgpo paper" --at-once 2
-    python benchmarks/campaign.py run runs/campaign $SETTINGS --seeds 5 --estimators $ESTIMATORS "hgpo paper" --at-once 2
-    SETTINGS="training.updates=60 training.learning_rate_schedule=constant training.warmup_updates=3 training.skip_zero_advantage=false"
-    SETTINGS="$SETTINGS rollout.state=published_g2po"
-    ESTIMATORS="nested_td g2po graphgpo gigpo grpo"
-    python benchmarks/campaign.py choose runs/campaign $SETTINGS --rates 2.5e-4 5e-4 1e-3 --updates 30 \\
-        --estimators $ESTIMATORS "hgpo paper" "hgpo mean_norm" --at-once 2
-    python benchmarks/campaign.py run runs/campaign $SETTINGS --estimators $ESTIMATORS "hgpo paper" "hgpo mean_norm" --at-once 2
-    python recipes/quickstart/compare.py --help
-"""
-    )
     return "\n".join(parts)
 
 
-def rates_line(campaign: Campaign, estimators: Set[str]) -> str:
+def campaign_section(
+    campaign: Campaign, rows: Sequence[campaign_table.Row], trainings: Sequence[campaign_table.Trained]
+) -> list[str]:
+    """The section of a campaign: its table, how learning rates were chosen, all pairs, and the commands."""
+    start = 100 * np.mean([one.before for one in trainings])
+    return [
+        f"## {campaign.heading}\n\nRecipe and settings: `{campaign.settings}`. n = {rows[0].seeds} training seeds. Success after the warm start: {start:.1f} %. "
+        f"Detectable: {campaign_table.detectable(rows):.1f} points. {campaign.note}".rstrip()
+        + "\n",
+        campaign_table.as_markdown(rows),
+        *([rates_line(campaign, trainings)] if campaign.chosen_rates else []),
+        ranges_line(trainings),
+        f"Differences in held-out success, row minus column, in points:\n\n{pairs_table(rows)}",
+        f"Differences in success while training:\n\n{pairs_table(rows, while_training=True)}",
+        commands(campaign, rows),
+    ]
+
+
+def trials_of(campaign: Campaign, estimators: Set[str]) -> list[campaign_table.RateTrial]:
+    """The trials of learning rates for these estimators."""
+    settings = campaign.trials or campaign.settings
+    return [one for one in campaign_table.rate_trials() if one.settings == settings and one.estimator in estimators]
+
+
+def rates_line(campaign: Campaign, trainings: Sequence[campaign_table.Trained]) -> str:
     """A sentence with the tried learning rates, the chosen ones, and the criterion of the choice.
 
     Where the campaign evaluates on `valid_seen`, rollouts decided (`campaign.py choose`).
     """
-    settings = campaign.trials or campaign.settings
-    trials = [one for one in campaign_table.rate_trials() if one.settings == settings and one.estimator in estimators]
-    names = sorted({one.estimator for one in trials})
+    trials = trials_of(campaign, {one.estimator for one in trainings})
     tried = ", ".join(f"{rate:g}" for rate in sorted({one.rate for one in trials}))
-    by_name = {name: campaign_table.chosen_rate(name, settings)[0].rpartition("=")[2] for name in names}
-    chosen = ", ".join(f"{name} {rate}" for name, rate in by_name.items())
+    by_name = {one.estimator: one.rate.rpartition("=")[2] for one in trainings}
+    chosen = ", ".join(f"{name} {by_name[name]}" for name in sorted(by_name))
     updates = {one.updates for one in trials}.pop()
     length = f" of {updates} updates" if updates else ""
     judge = "rollouts, in the last third of the updates," if campaign.split == "valid_seen" else "`valid_seen`"
+    elsewhere = sorted({one.rate for one in trials if one.start != trainings[0].start})
     starts = (
-        " Not all of these trainings began with the same start policy."
-        if len({one.start for one in trials}) > 1
+        f" Trials with {', '.join(f'{rate:g}' for rate in elsewhere)} began with another start policy than the table's trainings, so the choice is less certain."
+        if elsewhere
         else ""
     )
     return (
         f"Learning rates {tried} were tried with each estimator, one training each{length} with a seed that the table does not use; the rate with the highest success on "
-        f"{judge} was chosen: {chosen}.{starts} All steps are trained on, also steps with advantage 0, so the number of optimiser steps does not depend on the estimator.\n"
+        f"{judge} was chosen: {chosen}.{starts} All steps are trained on, also steps with advantage 0, so the number of optimiser steps depends only on the lengths of episodes.\n"
     )
 
 
-def ranges_line(trainings: list[campaign_table.Trained]) -> str:
-    """Success after training of the lowest and the highest seed, by estimator."""
+def commands(campaign: Campaign, rows: Sequence[campaign_table.Row]) -> str:
+    """The commands that make the campaign, as a block of code."""
+    recipe, *settings = campaign.settings.split()
+    names = " ".join(shlex.quote(row.estimator) for row in rows)
+    common = f"--recipe {recipe} --estimators {names} --at-once 2"
+    lines = [f"run runs/campaign {' '.join(settings)} --seeds {rows[0].seeds} {common}"]
+    if campaign.chosen_rates and not campaign.trials:
+        trials = trials_of(campaign, {row.estimator for row in rows})
+        rates = " ".join(f"{rate:g}" for rate in sorted({one.rate for one in trials}))
+        updates = f"--updates {trials[0].updates} " if trials[0].updates else ""
+        lines.insert(0, f"choose runs/campaign {' '.join(settings)} --rates {rates} {updates}{common}")
+    return "".join(f"    python benchmarks/campaign.py {' '.join(line.split())}\n" for line in lines)
+
+
+def ranges_line(trainings: Sequence[campaign_table.Trained]) -> str:
+    """Success after training of the lowest and the highest seed, by estimator, and how many trainings lowered it."""
     by_name: dict[str, list[float]] = {}
     for one in trainings:
         by_name.setdefault(one.estimator, []).append(100 * one.after)
     ranges = [f"{name} {min(after):.1f} to {max(after):.1f}" for name, after in by_name.items()]
-    return f"Success after training, lowest to highest seed, in %: {'; '.join(ranges)}.\n"
+    fallen = Counter(one.estimator for one in trainings if one.after < one.before)
+    lowered = ", ".join(f"{count} of {len(by_name[name])} of {name}" for name, count in fallen.items())
+    ends = f" Trainings that lowered success: {lowered}." if lowered else ""
+    return f"Success after training, lowest to highest seed, in %: {'; '.join(ranges)}.{ends}\n"
 
 
 def pairs_table(rows: Sequence[campaign_table.Row], *, while_training: bool = False) -> str:
