@@ -35,7 +35,7 @@ from hgpo.utils.files import write_text
 from paired import paired_difference
 from stored_rows import json_rows
 from true_gradient.alignment import FIGURES, Interval, compare, products
-from true_gradient.branches import MeasuredSteps, branch, errors, repeated
+from true_gradient.branches import MeasuredSteps, branch, errors, mean_interval, repeated, squared_bias
 from true_gradient.contenders import CONTENDERS, level_estimates, true_gradient_weights
 from true_gradient.one_update import UpdatePlan, Updater, UpdateRows
 from true_gradient.pools import PoolPart, PoolSettings, make_pool, open_player, read_pool, read_settings
@@ -175,9 +175,17 @@ def branched_errors(pool: Path, options: argparse.Namespace) -> list[Row]:
     measured = MeasuredSteps.joined(parts)
     shared_S = (measured.estimates["full history"][1] > 1).all(axis=1)
     subsets = {"all steps": np.ones_like(shared_S), "steps whose full history another rollout has": shared_S}
+    tasks = np.array([records[row].task_id for row in rows])
+
+    def less_bias(name: str, chosen_S: NDArray[np.bool_]) -> list[float]:
+        lead_S = (squared_bias(measured, name) - squared_bias(measured, "level 0"))[chosen_S]
+        task_S = np.unique(tasks[chosen_S], return_inverse=True)[1]
+        return [round(value, 4) for value in mean_interval(lead_S, task_S, np.random.default_rng(options.seed))]
+
     return [
         {"pool": pool.name, "key": options.key, "size": options.size, "of": subset, "estimate": name}
         | {figure: round(value, 4) for figure, value in errors(measured, name, chosen_S).figures.items()}
+        | {"squared bias minus level 0": less_bias(name, chosen_S)}
         for subset, chosen_S in subsets.items()
         if chosen_S.sum() > 1
         for name in measured.estimates

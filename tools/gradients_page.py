@@ -74,12 +74,18 @@ def _step_tables(rows: Sequence[Row]) -> list[str]:
         here = [row for row in rows if (row["pool"], row["key"], row["of"]) == (pool, key, of)]
         if here[0]["steps"] < FEWEST_STEPS:
             continue
-        lines = ([row["estimate"], *(f"{row[figure]:.2f}" for figure in figures)] for row in here)
+        lines = ([row["estimate"], *(f"{row[figure]:.2f}" for figure in figures), _bias_lead(row)] for row in here)
         parts.append(
             f'{STEP_POOLS[pool]}, key "{KEYS[key]}", {of} (n = {here[0]["steps"]}, mean squared advantage {here[0]["signal"]:.2f}):\n\n'
-            + markdown_table(["estimate", *(figure.replace("_", " ") for figure in figures)], lines)
+            + markdown_table(
+                ["estimate", *(figure.replace("_", " ") for figure in figures), "squared bias − level 0"], lines
+            )
         )
     return parts
+
+
+def _bias_lead(row: Row) -> str:
+    return "" if row["estimate"] == "level 0" else _interval(row["squared bias minus level 0"], signed=True)
 
 
 def _by_key(rows: Sequence[Row], most: str) -> str:
@@ -170,6 +176,7 @@ seven other rollouts of its task. Units: the return, discounted with .95; a win 
 
 - **bias**: mean of expected estimate minus advantage. **squared bias**: mean of its square over steps, without the noise of both.
 - **variance**: of one estimate. **squared error**: squared bias + variance. **correlation**: of the expected estimate with the advantage, over steps.
+- **squared bias − level 0**: difference to the row "level 0", with a 95 % CI from 1,000 resampled sets of tasks, not corrected for the number of rows.
 
 "level k" is HGPO's advantage at that level, without division by the std; "full history" compares steps with an equal whole history; "leave one out" leaves the step's own return
 out of the mean. A step that is alone in its group has the estimate 0, which is a bias, too; so a second table has only steps whose full history another rollout has in

@@ -224,18 +224,39 @@ class Errors:
         return {**asdict(self), "squared_error": self.squared_error}
 
 
+def squared_bias(measured: MeasuredSteps, name: str) -> Floats:
+    """Squared bias of an estimator's advantage of each step, float64[S]; an estimate without bias, so it can be < 0."""
+    estimate_SR = measured.estimates[name][0]
+    within_S = estimate_SR.var(axis=1, ddof=1) / estimate_SR.shape[1]
+    squared_S: Floats = (estimate_SR.mean(axis=1) - measured.advantage_S) ** 2 - within_S - measured.noise_S
+    return squared_S
+
+
+def mean_interval(value_S: Floats, task_S: NDArray[np.int64], rng: np.random.Generator) -> tuple[float, float, float]:
+    """Mean over steps with the limits of its 95 % interval, from 1,000 resampled sets of tasks.
+
+    Args:
+        value_S: a figure of each step.
+        task_S: the steps' tasks, numbered from 0 without gaps.
+        rng: draws the sets.
+    """
+    sum_T, count_T = np.bincount(task_S, weights=value_S), np.bincount(task_S)
+    drawn_XT = rng.multinomial(len(sum_T), np.full(len(sum_T), 1 / len(sum_T)), size=1000)
+    low, high = np.quantile((drawn_XT @ sum_T) / (drawn_XT @ count_T), [0.025, 0.975])
+    return float(value_S.mean()), float(low), float(high)
+
+
 def errors(measured: MeasuredSteps, name: str, chosen_S: NDArray[np.bool_]) -> Errors:
     """The errors of an estimator's advantages over the chosen steps."""
     advantage_S, noise_S = measured.advantage_S[chosen_S], measured.noise_S[chosen_S]
     estimate_SR = measured.estimates[name][0][chosen_S]
     mean_S, variance_S = estimate_SR.mean(axis=1), estimate_SR.var(axis=1, ddof=1)
     within_S = variance_S / estimate_SR.shape[1]
-    difference_S = mean_S - advantage_S
     spread = np.mean(mean_S**2 - within_S) * np.mean(advantage_S**2 - noise_S)
     return Errors(
         steps=len(advantage_S),
-        bias=float(difference_S.mean()),
-        squared_bias=float(np.mean(difference_S**2 - within_S - noise_S)),
+        bias=float((mean_S - advantage_S).mean()),
+        squared_bias=float(squared_bias(measured, name)[chosen_S].mean()),
         variance=float(variance_S.mean()),
         signal=float(np.mean(advantage_S**2 - noise_S)),
         correlation=float(np.mean(mean_S * advantage_S) / np.sqrt(spread)) if spread > 0 else float("nan"),

@@ -14,7 +14,16 @@ from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.runner import collect
 from hgpo.steps import StepBatch
 from scripted_policy import ScriptedPolicy
-from true_gradient.branches import REPETITIONS, Branches, MeasuredSteps, branch, errors, repeated, repetitions
+from true_gradient.branches import (
+    REPETITIONS,
+    Branches,
+    MeasuredSteps,
+    branch,
+    errors,
+    mean_interval,
+    repeated,
+    repetitions,
+)
 from true_gradient.contenders import GAMMA
 from true_gradient.pools import Player
 from true_gradient.replay import trajectories
@@ -98,6 +107,15 @@ def test_noise_is_taken_out_of_bias_and_signal() -> None:
     assert found.signal == pytest.approx(1.0, abs=0.08)
     assert found.correlation == pytest.approx(0.5 / np.sqrt(0.25 + 0.04), abs=0.05)
     assert repetitions(64, 32) == 2
+
+
+def test_the_interval_of_a_mean_is_over_tasks() -> None:
+    """Ten tasks of 20 equal steps: the standard error is that of ten values, not of 200."""
+    draws = np.random.default_rng(5)
+    value_T = draws.normal(size=10)
+    mean, low, high = mean_interval(np.repeat(value_T, 20), np.repeat(np.arange(10), 20), draws)
+    assert mean == pytest.approx(value_T.mean())
+    assert (high - low) / 2 == pytest.approx(1.96 * value_T.std() / np.sqrt(10), rel=0.1)
 
 
 def test_measured_steps_are_stored_and_joined(tmp_path: Path) -> None:
