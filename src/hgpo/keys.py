@@ -67,12 +67,18 @@ def comparison_key(value: Any) -> Hashable:
 def canonical_json(value: Any) -> str:
     """JSON text with sorted keys; arrays, images and bytes are represented by a digest of their contents.
 
-    Whole floats are written as integers, because 1.0 equals 1.
+    Whole floats are written as integers, because 1.0 equals 1. Half of a surrogate pair, which UTF-8 cannot encode, is
+    escaped as in JSON.
 
     Raises:
         ValueError: The value contains an object that can be compared by identity only.
     """
-    return json.dumps(_json_value(value), sort_keys=True, ensure_ascii=False)
+    return escaped(json.dumps(_json_value(value), sort_keys=True, ensure_ascii=False))
+
+
+def escaped(text: str) -> str:
+    """The text with an escape such as `\\ud83d` for half of a surrogate pair."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _json_value(value: Any) -> Any:

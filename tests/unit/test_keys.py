@@ -101,6 +101,10 @@ def test_other_contents_have_other_keys(pair: tuple[Any, Any]) -> None:
     assert comparison_key(pair[0]) != comparison_key(pair[1])
 
 
+def test_half_of_a_surrogate_pair_stays_escaped() -> None:
+    assert canonical_json({"\ud83d": ["\\ud83d", "\\\udc00", "é 😀"]}) == r'{"\ud83d": ["\\ud83d", "\\\udc00", "é 😀"]}'
+
+
 def test_pictures_are_compared_by_content() -> None:
     image = pytest.importorskip("PIL.Image")
     red, again, blue = (image.new("RGB", (4, 4), colour) for colour in ("red", "red", "blue"))

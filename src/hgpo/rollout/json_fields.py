@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from hgpo.keys import canonical_json
+from hgpo.keys import canonical_json, escaped
 from hgpo.returns import total_rewards
 from hgpo.steps import StepBatch
 
@@ -67,7 +67,8 @@ class NewField:
     def name(self) -> str:
         """The path, and the first keys of the object in braces."""
         keys, path = self.field
-        return f"{path} of {{{', '.join(keys[:3])}{', …' * (len(keys) > 3)}}}" if len(keys) > 1 else path
+        owner = f" of {{{', '.join(keys[:3])}{', …' * (len(keys) > 3)}}}" if len(keys) > 1 else ""
+        return escaped(path + owner)
 
 
 def json_key(text: str, left_out: Collection[Field | str] = ()) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from hgpo.cli.main import main
 from hgpo.report.report import build_report
+from house import write_rows
 from stored_rollouts import read_rollouts
 
 
@@ -82,3 +83,15 @@ def test_a_report_shows_observations_and_keys(talks: Path) -> None:
     plain = build_report(talks)
     assert plain.matching == ()
     assert "state" not in plain.samples[0].texts
+
+
+def test_half_of_a_surrogate_pair_in_json_can_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a value, and as the name of a field that is left out."""
+    path, output = tmp_path / "steps.jsonl", tmp_path / "keyed.parquet"
+    seen = [rf'{{"x": "\ud83d", "\udc00": {trajectory}}}' for trajectory in range(12)]
+    step = {"group": "a", "step": 0, "reward": 0.0}
+    write_rows(path, [{**step, "trajectory": at, "observation": text} for at, text in enumerate(seen)])
+    assert main(["advantages", str(path), "--state", "json", "-o", str(output)]) == 0
+    assert r"left out \udc00 of {x, \udc00}" in capsys.readouterr().out
+    assert set(read_rollouts(output)["state_key"].to_pylist()) == {r'{"x": "\ud83d", "\udc00": "…"}'}
+    assert main(["inspect", str(path), "--state", "json", "-o", str(tmp_path / "report.html")]) == 0
