@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hgpo.cli import TRUST_HELP
+from hgpo.cli import TRUST_HELP, check_output
 
 if TYPE_CHECKING:
     from hgpo.config import Config, EvaluationSettings
@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.description = DESCRIPTION
     parser.add_argument("policy", metavar="RUN_OR_MODEL", help="a run directory, or a model")
-    parser.add_argument("overrides", nargs="*", metavar="section.name=value", help="settings, applied last")
+    parser.add_argument("overrides", nargs="*", default=[], metavar="section.name=value", help="settings, applied last")
     parser.add_argument("--env", metavar="NAME", help="environment of a model: alfworld, webshop, …")
     parser.add_argument("--server", metavar="URL", help="base address of the model's server")
     parser.add_argument("--agent", help="direct, react, reflexion, tools, … (default: direct, or that of the run)")
@@ -54,6 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--games", type=int, help="only the first N tasks")
     parser.add_argument("--checkpoint", default="newest", help="newest, start, or an update's number (default: newest)")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="file of the result")
+    parser.add_argument("--force", action="store_true", help="overwrite FILE and NAME.rollouts.jsonl without a log")
     parser.add_argument(
         "--at-once", type=int, metavar="N", help="most concurrent tasks (default: 64 with --server, else 256)"
     )
@@ -96,8 +97,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_arguments(arguments: argparse.Namespace) -> None:
-    if arguments.output is not None and arguments.output.suffix != ".json":
-        raise ValueError(f"--output {arguments.output}: the name must end in .json")
+    if arguments.output is not None:
+        if arguments.output.suffix != ".json":
+            raise ValueError(f"--output {arguments.output}: the name must end in .json")
+        from hgpo.evaluation.eval_log import log_path, rollouts_path
+
+        is_continued = log_path(arguments.output).exists()  # `EvalLog` rejects the log of another evaluation
+        for path in (arguments.output, rollouts_path(arguments.output)):
+            check_output(path, overwrite=arguments.force or is_continued)
     if arguments.at_once is not None and arguments.at_once < 1:
         raise ValueError(f"--at-once {arguments.at_once}: must be at least 1")
     if arguments.max_cost is not None and not arguments.prices:

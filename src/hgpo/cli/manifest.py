@@ -35,6 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "words",
         nargs="*",
+        default=[],
         metavar="FILE|ID|environment.options.name=value",
         help="check: the manifest; check and build: settings of the environment",
     )

@@ -71,6 +71,21 @@ def test_a_runs_policy_is_played_through_any_agent(tmp_path: Path) -> None:
     assert not list((run / "evaluations").glob("*react*"))
 
 
+@pytest.mark.parametrize("name", ["result.json", "result.rollouts.jsonl"])
+def test_a_file_of_another_origin_is_not_overwritten(
+    name: str, trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text('{"name": "package"}')
+    words = ["eval", str(trained_run), "--games", "1", "-o", str(tmp_path / "result.json"), "--quiet"]
+    assert main(words) == 2
+    assert f"{name} exists already; choose another name or add --force" in capsys.readouterr().err
+    assert (tmp_path / name).read_text() == '{"name": "package"}'
+    assert not (tmp_path / "result.games.jsonl").exists()
+    assert main([*words, "--force"]) == 0
+    assert main(words) == 0  # the same evaluation continues
+    assert json.loads((tmp_path / "result.json").read_text())["success"]["tasks"] == 1
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -87,3 +102,10 @@ def test_what_cannot_be_evaluated_is_said(
 ) -> None:
     assert main(["eval", *(str(trained_run) if word == "RUN" else word for word in words)]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("verb", "needed"), [("eval", "RUN_OR_MODEL"), ("manifest", "action")])
+def test_only_what_is_needed_is_called_required(verb: str, needed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([verb])
+    assert capsys.readouterr().err.endswith(f"error: the following arguments are required: {needed}\n")
