@@ -42,6 +42,7 @@ from hgpo.storage.schema import (
     place_of,
     truth,
 )
+from hgpo.storage.tables import joined_ids
 
 _IN_ALL_ROWS_OR_NONE = {
     "penalty": "write 0 where nothing is subtracted",
@@ -114,8 +115,7 @@ def _identified(values: Mapping[str, Any]) -> dict[str, Any]:
     trajectory_N, group_N, step_N = trajectory_N[order_N], group_N[order_N], step_N[order_N]
     is_repeated = (np.diff(trajectory_N) == 0) & (np.diff(step_N) == 0)
     if (is_repeated & (np.diff(group_N) != 0)).any():
-        owners = zip(values["group"], values["trajectory"], strict=True)
-        found["trajectory"] = [f"{group}/{trajectory}" for group, trajectory in owners]
+        found["trajectory"] = joined_ids(values["group"], values["trajectory"])
         trajectory_N = group_N * (trajectory_N[-1] + 1) + trajectory_N
     if step_N.size and step_N.min() == 1:
         begun = len(np.unique(trajectory_N[step_N == 1]))
@@ -254,10 +254,12 @@ def _without(
 
 def _unfinished(table: pa.Table) -> Faults:
     """The last readable row of each trajectory that is not marked as ended, in a file that marks ends."""
+    if "terminated" not in table.column_names:  # `truncated` alone marks only some ends
+        return {}
     ended = [table.column(name).to_pylist() for name in ("terminated", "truncated") if name in table.column_names]
     last: dict[Any, tuple[int, int]] = {}
     places = zip(_trajectories(table), table.column("step").to_pylist(), strict=True)
-    for row, (trajectory, step) in enumerate(places if ended else ()):
+    for row, (trajectory, step) in enumerate(places):
         if isinstance(step, int):
             last[trajectory] = max(last.get(trajectory, (step, row)), (step, row))
     return {row: (_UNFINISHED, _UNFINISHED) for _, row in last.values() if not any(column[row] for column in ended)}

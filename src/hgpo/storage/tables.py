@@ -13,7 +13,7 @@ import codecs
 import json
 import reprlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -46,13 +46,16 @@ def read_parquet(path: Path) -> pa.Table:
     """The rows of a parquet file.
 
     Raises:
-        StorageError: The file is damaged, has text that is not UTF-8, or has another schema version.
+        StorageError: The file is damaged, has text that is not UTF-8, columns of one name, or another schema version.
     """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             version = (file.schema_arrow.metadata or {}).get(VERSION_KEY, str(SCHEMA_VERSION).encode())
             if version != str(SCHEMA_VERSION).encode():
                 raise StorageError(other_version(version.decode("utf-8", "replace")), path)
+            [(name, count)] = Counter(file.schema_arrow.names).most_common(1) or [("", 0)]
+            if count > 1:
+                raise StorageError(f"{count} columns are named {name!r}; rename or remove one", path)
             table = file.read()
         table.validate(full=True)  # checks that texts are UTF-8
     except (pa.ArrowException, OSError) as error:
@@ -187,6 +190,18 @@ def _fits(value: Any) -> bool:
     except _MISFITS:
         return False
     return True
+
+
+def joined_ids(groups: Iterable[Any], trajectories: Iterable[Any]) -> list[str | None]:
+    """Ids of the trajectories that are unique in the file, one per row; None for a missing trajectory.
+
+    They are `<group>/<trajectory>`, or both as JSON text if two trajectories would have the same one.
+    """
+    pairs = list(zip(groups, trajectories, strict=True))
+    ids = {pair: "{}/{}".format(*pair) for pair in pairs}
+    if len(set(ids.values())) < len(ids):
+        ids = {pair: canonical_json(pair) for pair in ids}
+    return [None if pair[1] is None else ids[pair] for pair in pairs]
 
 
 def write_table(path: Path, table: pa.Table) -> None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from hgpo.storage.conversations import Step, steps_of_conversation
 from hgpo.storage.schema import Problems, converted, identifier, number, place_of, suffix_of, text, text_or_json, truth
-from hgpo.storage.tables import read_lines, read_parquet
+from hgpo.storage.tables import joined_ids, read_lines, read_parquet
 
 KEYS = ("group", "trajectory", "messages", "steps", "reward", "rewards", "success")
 """The keys of a line, unless others were chosen; `conversations` is read as `messages`."""
@@ -41,7 +41,7 @@ STEP_KEYS = tuple(_STEP_COLUMNS)
 def read_trajectories(path: Path, keys: Mapping[str, str], problems: Problems) -> tuple[pa.Table, list[int]]:
     """The steps of one file, and for each the number of its trajectory's line or row of parquet.
 
-    The trajectory's id becomes `<group>/<trajectory>`, so it must be unique only within its group.
+    The trajectory's id must be unique only within its group: the table has those of `joined_ids`.
 
     Args:
         path: A JSONL, JSON or parquet file.
@@ -55,11 +55,11 @@ def read_trajectories(path: Path, keys: Mapping[str, str], problems: Problems) -
     lines, numbers = _rows(path, problems)
     steps: list[Step] = []
     numbers_N: list[int] = []
-    first: dict[str, int] = {}
+    first: dict[tuple[str, str], int] = {}
     for line, at in zip(lines, numbers, strict=True):
         try:
             found = _trajectory(line, keys, f"{path.name}:{at}")
-            whose = found[0]["trajectory"]
+            whose = found[0]["group"], found[0]["trajectory"]
             if (earlier := first.setdefault(whose, at)) != at:
                 raise ValueError(
                     f"same group and trajectory as {place_of(path.name, earlier)}; give every trajectory of a group "
@@ -100,9 +100,8 @@ def _trajectory(written: Mapping[str, Any], keys: Mapping[str, str], default_id:
     if not steps:
         raise ValueError("no step: a trajectory without steps has no advantage; remove the line")
     _reward(steps, line, keys)
-    group = identifier(line["group"])
     trajectory = default_id if line["trajectory"] is None else identifier(line["trajectory"])
-    shared: Step = {"group": group, "trajectory": f"{group}/{trajectory}"}
+    shared: Step = {"group": identifier(line["group"]), "trajectory": trajectory}
     if line["success"] is not None:
         shared["success"] = converted(line["success"], truth, _named("success", keys))
     return [{**shared, "step": place, **step} for place, step in enumerate(steps)]
@@ -160,7 +159,8 @@ def _table(steps: list[Step]) -> pa.Table:
     kinds |= {name: kind for name, (_, kind) in _STEP_COLUMNS.items()} | {"success": pa.bool_()}
     present = {name for step in steps for name in step}
     columns = {name: pa.array([step.get(name) for step in steps], kinds[name]) for name in kinds if name in present}
-    return pa.table(columns)
+    ids = joined_ids(columns["group"].to_pylist(), columns["trajectory"].to_pylist())
+    return pa.table(columns | {"trajectory": pa.array(ids, pa.large_string())})
 
 
 def _list(value: Any, name: str) -> list[Any]:

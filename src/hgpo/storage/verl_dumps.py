@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow as pa
 
 from hgpo.storage.schema import Problems, StorageError, identifier, number, place_of, text, text_or_json, truth, whole
-from hgpo.storage.tables import read_lines
+from hgpo.storage.tables import joined_ids, read_lines
 
 COLUMNS: Mapping[str, tuple[tuple[str, ...], Callable[[Any], Any], pa.DataType]] = {
     "group": (("uid",), identifier, pa.large_string()),
@@ -70,7 +70,7 @@ _REMEDIES = {
 def read_dump(path: Path, keys: Mapping[str, str], problems: Problems) -> tuple[pa.Table, list[int]]:
     """The steps of one dump, without padding and repeated rows, and the numbers of their lines.
 
-    The trajectory's id becomes `<group>/<trajectory>`, so it must be unique only within its group.
+    The trajectory's id must be unique only within its group: the table has those of `joined_ids`.
 
     Args:
         path: A JSONL file.
@@ -91,11 +91,8 @@ def read_dump(path: Path, keys: Mapping[str, str], problems: Problems) -> tuple[
     dump, ids = _identified(_Dump([row for row, _ in found], [line for _, line in found], keys, problems))
     if not ids:
         return pa.table({}), []
-    columns: dict[str, list[Any]] = {
-        "group": [group for group, *_ in ids],
-        "trajectory": [f"{group}/{trajectory}" for group, trajectory, _ in ids],
-        "step": [step for *_, step in ids],
-    }
+    groups, trajectories, steps = zip(*ids, strict=True)
+    columns: dict[str, Sequence[Any]] = {"group": groups, "trajectory": joined_ids(groups, trajectories), "step": steps}
     for name in (*_NEEDED, *filter(dump.has, _OPTIONAL)):
         is_final = name == "reward" and "final_reward" in keys
         columns[name] = _final_rewards(dump, ids) if is_final else dump.read(name)

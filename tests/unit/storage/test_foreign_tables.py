@@ -14,6 +14,7 @@ import pytest
 
 from hgpo.cli.main import main
 from hgpo.steps import StepBatch
+from house import write_rows
 
 GROUP = ["a", "a", "a", "a"]
 TRAJECTORY = [0, 0, 1, 1]
@@ -119,6 +120,28 @@ def test_a_trajectory_may_be_an_id_within_its_group(tmp_path: Path) -> None:
     assert advantages(tmp_path) == EXPECTED * 2
     report = tmp_path / "report.html"
     assert main(["inspect", str(tmp_path / "steps.parquet"), "-o", str(report)]) == 0
+
+
+def test_a_missing_trajectory_is_named_where_ids_repeat_in_other_groups(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{**row, "group": group} for group in (1, 2) for row in table().to_pylist()]
+    path = write_rows(tmp_path / "steps.jsonl", [*rows[:-1], {**rows[-1], "trajectory": None}])
+    assert main(["advantages", str(path)]) == 2
+    assert "steps.jsonl line 8: column 'trajectory': missing value (None)" in capsys.readouterr().err
+    assert main(["inspect", str(path), "-o", str(tmp_path / "report.html")]) == 0
+    assert "column 'trajectory': missing value (None)" in capsys.readouterr().out
+
+
+def test_ids_may_contain_the_separator_of_group_and_trajectory(tmp_path: Path) -> None:
+    pairs = [("a/b", "c"), ("a/b", "d"), ("a", "b/c"), ("a", "c")]
+    rows = [
+        {**row, "group": group, "trajectory": trajectory, "reward": reward}
+        for (group, trajectory), reward in zip(pairs, (1.0, 0.0, 0.0, 1.0), strict=True)
+        for row in table().slice(0, 1).to_pylist()
+    ]
+    write_rows(tmp_path / "steps.jsonl", rows)
+    assert advantages(tmp_path, name="steps.jsonl") == [0.5, -0.5, -0.5, 0.5]
 
 
 def test_an_array_of_records_of_pandas(tmp_path: Path) -> None:

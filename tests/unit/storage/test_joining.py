@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from hgpo.storage.schema import StorageError
-from hgpo.storage.tables import join_tables
+from hgpo.storage.tables import join_tables, joined_ids
 
 
 def joined(*columns, name="c"):
@@ -42,3 +42,8 @@ def test_types_that_cannot_be_joined_name_the_column() -> None:
 def test_integers_that_floats_cannot_represent_are_rejected() -> None:
     with pytest.raises(StorageError, match=r"the files cannot be joined \(.*1152921504606846977"):
         joined(pa.array([2**60 + 1]), pa.array([0.5]), name="group")
+
+
+def test_ids_are_joined_in_one_way_per_file():
+    assert joined_ids(["a", "a/b", 1], ["b", "c", None]) == ["a/b", "a/b/c", None]
+    assert joined_ids(["a", "a/b", 1], ["b/c", "c", 2]) == ['["a", "b/c"]', '["a/b", "c"]', "[1, 2]"]

@@ -41,3 +41,10 @@ def test_text_that_is_not_utf8_is_refused(tmp_path):
     pq.write_table(pa.table({"response": texts, **ids}), path)
     with pytest.raises(StorageError, match=r"1\.parquet: no row can be read.* UTF8"):
         read_parquet(path)
+
+
+def test_a_name_of_two_columns_is_refused(tmp_path, rows):
+    path, table = tmp_path / "1.parquet", pa.Table.from_pylist(rows)
+    pq.write_table(table.append_column("group", table["trajectory"]), path)
+    with pytest.raises(StorageError, match=r"1\.parquet: 2 columns are named 'group'; rename or remove one"):
+        read_parquet(path)

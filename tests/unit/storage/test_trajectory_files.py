@@ -140,6 +140,11 @@ def test_a_trajectory_that_is_there_twice_is_refused(tmp_path):
         read(tmp_path / "a.jsonl", line(), line())
 
 
+def test_ids_may_contain_the_separator_of_group_and_trajectory(tmp_path):
+    found = read(tmp_path / "a.jsonl", line(group="a/b", trajectory="c"), line(group="a", trajectory="b/c"))
+    assert [row["trajectory"] for row in found] == ['["a/b", "c"]'] * 2 + ['["a", "b/c"]'] * 2
+
+
 def test_an_inspector_leaves_a_damaged_trajectory_out_and_no_other(tmp_path):
     lines = [line(), line(trajectory=1, reward="much"), line(trajectory=2, reward=0)]
     path = tmp_path / "a.jsonl"

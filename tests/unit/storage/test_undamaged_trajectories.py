@@ -65,6 +65,14 @@ def test_trajectories_without_their_end_go_when_the_file_was_cut(tmp_path, rows,
     assert "the end of its trajectory is in the part that cannot be read" in notices[1].message
 
 
+def test_truncated_alone_does_not_mark_the_end_of_every_trajectory(tmp_path, rows, write):
+    path = write(tmp_path / "1.jsonl", [{key: row[key] for key in row if key != "terminated"} for row in rows])
+    with path.open("a", encoding="utf-8") as file:
+        file.write('{"group": "a", "traj')
+    batch, _, notices = repaired(path)
+    assert (len(batch), [notice.row for notice in notices]) == (len(rows), [len(rows) + 1])
+
+
 def test_nothing_left_is_no_batch(tmp_path, rows, write):
     batch, kept, notices = repaired(write(tmp_path / "1.jsonl", [{**rows[0], "reward": "x"}]))
     assert (batch, kept) == (None, [])

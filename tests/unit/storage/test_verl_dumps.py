@@ -228,6 +228,14 @@ def test_an_id_that_utf8_cannot_hold_is_named(tmp_path):
         read_dumps(path)
 
 
+def test_ids_may_contain_the_separator_of_group_and_trajectory(tmp_path):
+    groups = [["a/b", "a/b", "a"][index] for index in (0, 0, 1, 1, 1, 2)]
+    names = [["c", "d", "b/c"][index] for index in (0, 0, 1, 1, 1, 2)]
+    extra = {"uid": groups, "traj_uid": names, "step_index": [0, 1, 0, 1, 2, 0]}
+    table = read_dumps(agent_dump(tmp_path, 3, **extra))
+    assert set(table["trajectory"].to_pylist()) == {'["a/b", "c"]', '["a/b", "d"]', '["a", "b/c"]'}
+
+
 def test_rows_of_different_trainers_are_not_read_as_one(tmp_path):
     first, second = v1_dump(tmp_path, 1), agent_dump(tmp_path, 2)
     first.write_text(first.read_text() + second.read_text())
