@@ -26,6 +26,7 @@ from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any, Generic, TypeVar, cast
 
 from hgpo.utils.text import did_you_mean
+from hgpo.utils.user_code import BREAKS
 
 Part = TypeVar("Part")
 
@@ -212,7 +213,7 @@ def _imported(module: str, what: str) -> Any:
         raise ValueError(f"{what}: {module!r} is not the name of a module; write 'package.module:attribute'")
     try:
         return importlib.import_module(module)
-    except Exception as error:  # a module of the user's, which may raise anything
+    except BREAKS as error:  # a module of the user's, which may raise anything
         file = f"; the module of that file is {module.removesuffix('.py')!r}" if module.endswith(".py") else ""
         reason = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
         raise ValueError(f"{what}: cannot import {module!r} ({reason}){file}") from error

@@ -173,7 +173,7 @@ class StepBatch:
             observation=interned["observation"],
             reward=columns.reals("reward", raw["reward"]),
             penalty=penalty_N,
-            bootstrap=_bootstrap(raw.get("bootstrap"), order_N, start_M1),
+            bootstrap=columns.reals("bootstrap", raw["bootstrap"]) if "bootstrap" in raw else np.zeros(count),
             order=order_N,
             trajectory_start=start_M1,
             trajectory_group=trajectory_group_M,
@@ -187,20 +187,20 @@ class StepBatch:
             embedding=vector_ND,
             labels=MappingProxyType(labels),
         )
+        _check_only_last(batch)
         return _read_only(batch)
 
 
-def _bootstrap(raw: Any, order_N: IntArray, start_M1: IntArray) -> FloatArray:
-    """Check the column `bootstrap`, float64[N]: all steps but the last of a trajectory must have 0."""
-    if raw is None:
-        return np.zeros(len(order_N))
-    value_N = columns.reals("bootstrap", raw)
-    inner_N = value_N != 0
-    inner_N[order_N[start_M1[1:] - 1]] = False
-    if inner_N.any():
-        row = int(np.argmax(inner_N))
-        columns.fail("bootstrap", row, f"must be 0 before the last step of a trajectory, got {value_N[row]}")
-    return value_N
+def _check_only_last(batch: StepBatch) -> None:
+    """Check that `bootstrap` is 0 and `truncated` False on all steps but the last of a trajectory."""
+    for name, column_N in (("bootstrap", batch.bootstrap), ("truncated", batch.truncated)):
+        if column_N is None:
+            continue
+        inner_N = column_N != 0
+        inner_N[batch.order[batch.trajectory_start[1:] - 1]] = False
+        if inner_N.any():
+            row, none = int(np.argmax(inner_N)), False if name == "truncated" else 0
+            columns.fail(name, row, f"must be {none} before the last step of a trajectory, got {column_N[row]}")
 
 
 def _log_prob(raw: Any) -> FloatArray:

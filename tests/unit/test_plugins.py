@@ -99,6 +99,13 @@ def test_modules_of_paths_are_imported_for_what_they_register(outside):
         import_named(["no_such_module:THING"])
 
 
+def test_a_module_that_exits_is_named(tmp_path, monkeypatch):
+    (tmp_path / "exiting.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"cannot import 'exiting' \(SystemExit: 3\)"):
+        import_named(["exiting:THING"])
+
+
 def test_options_that_a_part_does_not_take_or_cannot_do_without_are_named():
     def make(model, *, url, folder, timeout=1.0):
         return model

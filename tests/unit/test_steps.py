@@ -152,6 +152,8 @@ def test_a_batch_can_be_pickled() -> None:
         ({"success": [0, 1, float("nan"), 0]}, "column 'success', row 2: expected True or False, got nan"),
         ({"success": [0, 1, "yes", 0]}, "column 'success', row 2: expected True or False, got str"),
         ({"truncated": [0, 1, "yes", 0]}, "column 'truncated', row 2: expected True or False, got str"),
+        ({"truncated": [0, 0, 1, 0]}, "column 'truncated', row 2: must be False before the last step .*, got True"),
+        ({"bootstrap": [0, 0, 1, 0]}, "column 'bootstrap', row 2: must be 0 before the last step .*, got 1.0"),
         ({"response_log_prob": [-1, 0, 0.5, 0]}, "column 'response_log_prob', row 2: .*at most 0, got 0.5"),
         ({"value": [0, 1, None, 0]}, "column 'value', row 2: missing value \\(None\\), expected a number"),
         ({name: [] for name in ROWS}, "column 'group': the batch is empty"),

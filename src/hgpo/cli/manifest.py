@@ -14,8 +14,9 @@ list   shows the manifests of the package
 build  computes a manifest from the tasks of an environment, such as downloaded games, and writes it to FILE; its id is
        the file's name
 check  computes a manifest again from the files here and names the tasks that differ; exit status 1 if there are any.
-       No code from a manifest file is run. Real games are read from $ALFWORLD_DATA, WebShop's files from
-       $WEBSHOP_DATA, unless environment.options.data_dir is given.
+       No code from a manifest file is run: an environment of your own (module:attribute) is imported only if --env
+       names it, too. Real games are read from $ALFWORLD_DATA, WebShop's files from $WEBSHOP_DATA, unless
+       environment.options.data_dir is given.
 
 examples:
   hgpo manifest list
@@ -39,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE|ID|environment.options.name=value",
         help="check: the manifest; check and build: settings of the environment",
     )
-    parser.add_argument("--env", metavar="NAME", help="build: the environment: alfworld, webshop, …")
+    parser.add_argument("--env", metavar="NAME", help="the environment: alfworld, webshop, …; check: only for your own")
     parser.add_argument("--split", help="build: the split")
     parser.add_argument("--about", default="", metavar="TEXT", help="build: a description")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="build: the file to write")
@@ -53,10 +54,12 @@ def run(arguments: argparse.Namespace) -> int:
         if missing := [name for name, value in given.items() if value is None]:
             raise ValueError(f"build needs {', '.join(missing)}")
         return _build(arguments)
+    if arguments.action == "check":
+        del given["--env"]
     if unused := [name for name, value in given.items() if value is not None]:
         raise ValueError(f"{', '.join(unused)}: only for build")
     if arguments.action == "check":
-        return _check(arguments.words)
+        return _check(arguments.words, arguments.env)
     if arguments.words:
         raise ValueError(f"list takes no arguments, got {arguments.words[0]!r}")
     return _list()
@@ -84,14 +87,14 @@ def _build(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _check(words: list[str]) -> int:
+def _check(words: list[str], environment: str | None) -> int:
     from hgpo.evaluation.manifests import check_manifest, manifest_named
     from hgpo.utils.text import counted, visible
 
     if not words:
         raise ValueError("check needs the file of a manifest, or an id of `hgpo manifest list`")
     manifest = manifest_named(words[0])
-    differences = check_manifest(manifest, _options(words[1:]))
+    differences = check_manifest(manifest, _options(words[1:]), environment)
     for task, difference in list(differences.items())[:SHOWN]:
         sys.stdout.write(f"{visible(task)}: {difference}\n")
     if not differences:

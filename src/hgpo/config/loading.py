@@ -21,10 +21,11 @@ from hgpo.agents.text_template import is_file, is_text, read_text_template
 from hgpo.config.recipes import Tree, written_settings
 from hgpo.config.settings import Config, ConfigError, Engine, WarmStartSettings
 from hgpo.envs.registry import SUITES, check_options
-from hgpo.estimators import ESTIMATORS, parse_options
+from hgpo.estimators import ESTIMATORS
 from hgpo.plugins import import_named
 from hgpo.policies.backends import AUTO, BACKENDS
-from hgpo.rollout.state_keys import STATE_KEYS
+from hgpo.rollout.state_keys import make_key
+from hgpo.storage.schema import BATCH_COLUMNS, OPTIONAL_BATCH_COLUMNS
 from hgpo.utils.text import did_you_mean, visible
 
 ENGINES: tuple[Engine, ...] = get_args(Engine)
@@ -193,7 +194,7 @@ def check_names(config: Config) -> None:
     Every process of a run calls this first, so that all of them know the same parts.
 
     Raises:
-        ConfigError: a part does not exist, or does not take its options.
+        ConfigError: a part does not exist, or does not take its options; the estimator cannot be used in a training.
     """
     environment, estimator = config.environment, config.advantage.estimator
     template = "compact" if is_text(config.agent.template) else config.agent.template
@@ -203,14 +204,28 @@ def check_names(config: Config) -> None:
         check_options(environment.name, SUITES.get(environment.name), environment.options)
         TEMPLATES.check(template)
         AGENTS.check(config.agent.name)
-        STATE_KEYS.check(config.rollout.state)
+        make_key(config.rollout.state)
         if backend != AUTO:
             BACKENDS.check(backend)
-        ESTIMATORS.get(estimator)  # before `estimator_options`, which depend on its keywords
-        parse_options(estimator, **config.estimator_options)
+        _check_estimator(config)
     except (ValueError, TypeError) as error:
         raise ConfigError(str(error)) from error
     _check_history(config.estimator_options, config.agent.history_length)
+
+
+def _check_estimator(config: Config) -> None:
+    """Reject options and a gamma that the estimator does not take, and an estimator that needs other columns."""
+    estimator = ESTIMATORS.get(config.advantage.estimator)  # before `estimator_options`, which depend on its keywords
+    options = estimator.parse(**config.estimator_options)
+    gamma, largest = config.advantage.gamma, estimator.largest_gamma
+    if gamma > largest:
+        raise ValueError(f"advantage.gamma = {gamma:g}: {estimator.described(options)} needs at most {largest:g}")
+    if missing := set(estimator.needs(options)).difference(BATCH_COLUMNS, OPTIONAL_BATCH_COLUMNS):
+        raise ValueError(
+            f"advantage.estimator, advantage.options: {estimator.described(options)} needs the column "
+            f"{', '.join(sorted(missing))}, which trainings do not have; choose others. Trainings have "
+            f"{', '.join(OPTIONAL_BATCH_COLUMNS)}"
+        )
 
 
 def _check_history(options: Mapping[str, Any], history_length: int) -> None:

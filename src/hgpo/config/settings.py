@@ -229,7 +229,7 @@ class TrainingSettings(Section):
     bootstrap_truncated: bool = Field(
         True,
         description="A critic's value of the state in which environment.max_steps cut an episode counts as its further "
-        "return. Estimators without a critic treat a cut episode as ended, as published.",
+        "return. Without a critic, the episode counts as ended; nested_td: advantage.options.bootstrap_truncated.",
     )
     skip_zero_advantage: bool = Field(
         False,

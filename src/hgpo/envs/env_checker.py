@@ -7,17 +7,13 @@ Without these checks, errors would show late or never: without `won` the success
 from __future__ import annotations
 
 import math
-import traceback
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
 from hgpo.envs.base import Info, StepResult, Task
-
-BREAKS = (Exception, SystemExit)
-"""Exceptions caught from the user's code; `sys.exit()` in it would otherwise end a run as if it were complete."""
+from hgpo.utils.user_code import describe_error, safe_repr, safe_text
 
 LARGEST_REWARD = 1e12
 """The sum of squares of larger rewards is not exact in a float, or overflows."""
@@ -34,7 +30,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 class EnvContractError(ValueError):
-    """An environment raised an error or returned an invalid value; the message names the task."""
+    """An environment, its expert or a state key raised an error or returned an invalid value; the message names it."""
 
 
 def check_start(name: str, start: Any) -> tuple[str, Info]:
@@ -101,33 +97,14 @@ def wrapped_error(what: str, call: str, error: BaseException, *, below: str) -> 
     """An error of the user's code as an `EnvContractError` with the file and line.
 
     Args:
-        what: the part that failed: a task, an expert, a suite.
+        what: the part that failed: a task, an expert, a suite, a state key.
         call: the call that failed.
         error: the error; an `EnvContractError` gets no file and line.
         below: the file of this package that made the call; its lines are not reported.
     """
     if isinstance(error, EnvContractError):
         return EnvContractError(f"{what}: {error}")
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    line = "" if place.filename == below else f" ({Path(place.filename).name}, line {place.lineno})"
-    return EnvContractError(f"{what}: {call} raised {type(error).__name__}: {safe_text(error)}{line}")
-
-
-def safe_text(value: object) -> str:
-    """`str(value)`, or a placeholder if that fails."""
-    try:
-        return str(value)
-    except Exception as error:
-        return f"(its message cannot be shown: {type(error).__name__})"
-
-
-def safe_repr(value: object, most: int = 200) -> str:
-    """The beginning of `repr(value)`, or a placeholder if that fails."""
-    try:
-        text = repr(value)
-    except Exception as error:
-        return f"a value of type {type(value).__name__} that cannot be shown ({type(error).__name__})"
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return EnvContractError(f"{what}: {describe_error(call, error, below=below)}")
 
 
 def is_texts(value: object) -> bool:

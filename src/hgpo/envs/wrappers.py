@@ -10,15 +10,14 @@ from typing import Any
 
 from hgpo.envs.base import Env, Expert, Info, MadeOnAccess, StepResult, Task, TaskSuite, counted_reasons
 from hgpo.envs.env_checker import (
-    BREAKS,
     EnvContractError,
     check_start,
     check_step,
     check_task,
     is_texts,
-    safe_repr,
     wrapped_error,
 )
+from hgpo.utils.user_code import BREAKS, safe_repr
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from typing import Any
 
 from hgpo.estimators.base import Advantages, Estimator, Level
 from hgpo.plugins import Registry
-from hgpo.returns import check_gamma
 from hgpo.steps import StepBatch
 
 __all__ = ["Advantages", "Estimator", "Level", "compute_advantages", "get", "names", "parse_options", "register"]
@@ -91,11 +90,11 @@ def compute_advantages(batch: StepBatch, estimator: str = "hgpo", gamma: float =
         `.values` float64[N] and `.returns` float64[N] in the batch's row order; `.levels`, empty without step groups.
 
     Raises:
-        ValueError: an unknown estimator or option, a value out of range, or a missing column that the estimator needs.
+        ValueError: an unknown estimator or option, a value out of range, or as `Estimator.run`.
         TypeError: `batch` is not a `StepBatch`.
     """
     entry = get(estimator)
     parsed = entry.parse(**options)
     if not isinstance(batch, StepBatch):
         raise TypeError(f"expected a StepBatch, got {type(batch).__name__}; build one with StepBatch.from_columns")
-    return entry.run(batch, check_gamma(gamma), parsed)
+    return entry.run(batch, gamma, parsed)

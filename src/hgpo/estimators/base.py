@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hgpo.columns import BoolArray, FloatArray, IntArray
+from hgpo.columns import BoolArray, ColumnError, FloatArray, IntArray
 from hgpo.estimators.matches import Matches
 from hgpo.grouping import GroupedValues, GroupStatistics, Runs, changes, group_statistics
+from hgpo.returns import check_gamma
 from hgpo.steps import StepBatch
+from hgpo.utils.user_code import BREAKS, describe_error
 
 
 class Unused(IntEnum):
@@ -342,6 +344,7 @@ class Estimator:
             estimator without step groups.
         make_options: builds the options from keywords instead of `options`, for example from a preset.
         extra_keywords: keywords of `make_options` in addition to the fields of `options`.
+        largest_gamma: the largest gamma with which it can be computed.
         follows_memory: whether a recipe without `history_length` takes `agent.history_length`.
         keywords: all option names; computed.
 
@@ -357,6 +360,7 @@ class Estimator:
     levels: Callable[[Any], tuple[str, ...]] = _none
     make_options: Callable[..., Any] | None = None
     extra_keywords: tuple[str, ...] = ()
+    largest_gamma: float = 1.0
     follows_memory: bool = True
     keywords: tuple[str, ...] = dataclasses.field(init=False)
 
@@ -389,27 +393,57 @@ class Estimator:
             raise ValueError(f"options of estimator {self.name!r}: {error}") from error
 
     def run(self, batch: StepBatch, gamma: float, options: Any) -> Advantages:
-        """Check the required columns, compute, and name the levels.
+        """Check gamma and the required columns, compute, check the result, and name the levels.
 
         Raises:
-            ValueError: a required column is missing, or `levels` does not name as many levels as `compute` returned.
+            ValueError: gamma is out of range, a required column is missing, `compute` failed or returned no valid
+                `Advantages`, or `levels` does not name as many levels as `compute` returned.
         """
+        gamma, what = check_gamma(gamma), f"estimator {self.name!r}"
+        if gamma > self.largest_gamma:
+            raise ValueError(f"{self.described(options)} needs gamma of at most {self.largest_gamma:g}, got {gamma:g}")
         for column in self.needs(options):
-            if getattr(batch, column) is None:
-                raise ValueError(f"column {column!r}: {self._asked(options)} needs it and the batch has none")
-        advantages, names = self.compute(batch, gamma, options), self.levels(options)
+            if getattr(batch, column, None) is None:
+                raise ValueError(f"column {column!r}: {self.described(options)} needs it and the batch has none")
+        try:
+            advantages = self.compute(batch, gamma, options)
+        except (ColumnError, MemoryError):  # names the column and the row
+            raise
+        except BREAKS as error:
+            raise ValueError(f"{what}: {describe_error('compute()', error, below=__file__)}") from error
+        if problem := _problem(advantages, len(batch)):
+            raise ValueError(
+                f"{what} returned {problem}; it has to return `hgpo.Advantages` with values and returns, each an "
+                f"array of {len(batch)} finite numbers"
+            )
+        names = self.levels(options)
         if not names:
             return advantages
         if len(names) != len(advantages.levels):
             raise ValueError(
-                f"estimator {self.name!r} returned {len(advantages.levels)} levels, but its `levels` names "
-                f"{len(names)}: {', '.join(names)}"
+                f"{what} returned {len(advantages.levels)} levels, but its `levels` names {len(names)}: "
+                f"{', '.join(names)}"
             )
         levels = zip(advantages.levels, names, strict=True)
         return dataclasses.replace(advantages, levels=tuple(dataclasses.replace(a, name=n) for a, n in levels))
 
-    def _asked(self, options: Any) -> str:
+    def described(self, options: Any) -> str:
         """The estimator's name with the options that differ from their defaults, for messages."""
         given = [(field.name, getattr(options, field.name), field.default) for field in dataclasses.fields(options)]
         changed = [f"{name}={value!r}" for name, value, default in given if value != default]
         return f"estimator {self.name!r}" + (f" with {', '.join(changed)}" if changed else "")
+
+
+def _problem(returned: Any, count: int) -> str:
+    """What is wrong with the result of an estimator for `count` steps; "" if nothing is."""
+    if not isinstance(returned, Advantages):
+        return f"a value of type {type(returned).__name__}"
+    for name in ("values", "returns"):
+        column_N = getattr(returned, name)
+        if not isinstance(column_N, np.ndarray):
+            return f"{name} of type {type(column_N).__name__}"
+        if column_N.dtype.kind not in "fiu" or column_N.shape != (count,):
+            return f"{name} of type {column_N.dtype} and shape {column_N.shape}"
+        if not np.isfinite(column_N).all():
+            return f"{name} that are not finite, first in row {np.argmin(np.isfinite(column_N))}"
+    return ""

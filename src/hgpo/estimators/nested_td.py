@@ -17,8 +17,10 @@ the values are computed as the fixed point of these equations.
   the same parent. Both are estimated from the whole batch (`hgpo.estimators.pooled`): first with returns in place of Q,
   then with the resulting Q. If the history changes the outcome, because one text stands for several states, tau_k^2 is
   large and each group keeps its own value. If it does not, groups get nearly the value of their parent.
-- **Ends.** An episode that a time limit cut has the value of its last state, if other rollouts of the task acted there.
-  If none did, the next value is unknown and u_t = 0; otherwise u_t = 1.
+- **Ends.** An episode that a time limit cut has the value of its last state, if a rollout of the task, itself included,
+  acted there. If none did, the next value is unknown and u_t = 0; otherwise u_t = 1. In V, an unknown value counts as
+  0, like the end of a failure.
+- **Rounding.** Q - V counts as 0 up to 1e-4 of the state's largest Q, and up to 1e-5 of the task's largest reward.
 - **Action frequencies.** A sample contains some actions more often, others less often than the policy chooses them. If
   n_a of the n steps in a state took action a, c = (q_a n / n_a)^alpha, where q_a = p_a / (1 - (1 - p_a)^n), scaled to
   sum 1 over the state's actions, and p_a is the mean probability of the responses with this action. If the p_a sum to
@@ -53,6 +55,7 @@ from hgpo.returns import discounted_returns, unpenalised_returns
 from hgpo.steps import StepBatch
 
 LARGEST_GAMMA = 0.99
+"""With 1, a loop in the rollouts has no fixed point."""
 _SWEEPS = 2_500  # enough for `LARGEST_GAMMA`: 0.99 ** 2500 = 1e-11
 _TOLERANCE = 1e-6
 """Largest error of the values, in units of the task's largest reward."""
@@ -77,7 +80,8 @@ class NestedTdOptions:
         difference_power: rho, above 0 and at most 1.
         bootstrap_truncated: the value after the last step of an episode that a time limit cut (column `truncated`).
             True: the value of the state in which it was cut; False: 0.
-        mode: "batch_std" divides all advantages by their population std + 1e-6, "none" leaves units of the return.
+        mode: "batch_std" divides all advantages by their population std + 1e-6, "none" does not; they are then in
+            units of the return if difference_power is 1.
         match_threshold, match_by, match_kernel: compare similar states, see `Matching`.
     """
 
@@ -109,13 +113,8 @@ class NestedTdOptions:
 def nested_td(batch: StepBatch, gamma: float, options: NestedTdOptions) -> Advantages:
     """A of every step, float64[N]; the module has the equations.
 
-    `levels` compare the targets Q; their sum is not the advantage.
-
-    Raises:
-        ValueError: gamma is above `LARGEST_GAMMA`: with 1, a loop in the rollouts has no fixed point.
+    `levels` compare the targets Q; their sum is not the advantage. gamma is at most `LARGEST_GAMMA`.
     """
-    if gamma > LARGEST_GAMMA:
-        raise ValueError(f"nested_td needs gamma of at most {LARGEST_GAMMA}, got {gamma:g}: its values follow loops")
     context = "observation_action" if options.history_length else "observation"
     groups = group_steps(batch, options.history_length, context)
     matches = Matching.of(options).levels(batch, groups, context)
@@ -328,5 +327,6 @@ NESTED_TD = Estimator(
     label="NestedTD",
     needs=_needs,
     levels=_level_names,
+    largest_gamma=LARGEST_GAMMA,
     follows_memory=False,
 )

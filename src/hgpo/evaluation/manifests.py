@@ -25,12 +25,12 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from hgpo.envs.base import Task
-from hgpo.envs.env_checker import BREAKS
 from hgpo.envs.registry import make, names
 from hgpo.evaluation.statistics import Amount, Count
 from hgpo.runs.folder import check_schema, read_json
 from hgpo.utils.files import write_text
 from hgpo.utils.text import did_you_mean
+from hgpo.utils.user_code import BREAKS
 
 FOLDER = Path(__file__).with_name("manifests")
 
@@ -237,19 +237,25 @@ def _portable(environment: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def check_manifest(manifest: Manifest, options: Mapping[str, Any] | None = None) -> dict[str, str]:
+def check_manifest(
+    manifest: Manifest, options: Mapping[str, Any] | None = None, environment: str | None = None
+) -> dict[str, str]:
     """Compute the manifest again and return the differences by task; empty if there are none.
 
     Args:
-        manifest: a manifest, which may be untrusted: its environment must be registered; its paths are not used.
+        manifest: a manifest, which may be untrusted: its environment must be registered or equal `environment`; its
+            paths are not used.
         options: options of the environment, such as `data_dir`; they replace those of the manifest.
+        environment: name of the manifest's environment, whose code the caller trusts.
 
     Raises:
-        ValueError, OSError: the tasks cannot be made.
+        ValueError, OSError: the manifest is of another environment, or the tasks cannot be made.
     """
-    if manifest.environment not in names():
+    if manifest.environment not in (names() if environment is None else [environment]):
+        accepted = environment or ", ".join(names())
         raise ValueError(
-            f"{manifest.id} is of the environment {manifest.environment!r}; known are {', '.join(names())}"
+            f"{manifest.id} is of the environment {manifest.environment!r}; known are {accepted}. Name an environment "
+            "of your own, whose code is then run, with --env"
         )
     options = {**_portable(manifest.environment, manifest.settings), **(options or {})}
     made = build_manifest(manifest.id, manifest.environment, manifest.split, options)

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from hgpo.envs.env_checker import exact_state, safe_repr
+from hgpo.envs.env_checker import EnvContractError, exact_state, wrapped_error
 from hgpo.keys import canonical_json
 from hgpo.plugins import Registry
 from hgpo.tool_calls import ToolCallError, parse_action, parse_tagged_call
+from hgpo.utils.user_code import BREAKS, safe_repr
 
 JSON, TOOL_CALL = "json", "tool_call"
 COMMANDS_FOLLOW = "\nPossible: "
@@ -160,15 +161,25 @@ def make_key(state: str) -> StateKey:
     """Create the state key of one episode by its name, a value of `rollout.state`.
 
     Raises:
-        ValueError: Unknown name. The returned function raises it for a key that is not text.
+        ValueError: Unknown name.
+        EnvContractError: (a ValueError) A class that cannot be instantiated, or whose instances cannot be called. The
+            returned function raises it if the key fails or is not text.
     """
-    part = _part(state)
-    key = part() if isinstance(part, type) else part
+    part, what = _part(state), f"the state key {state!r}"
+    try:
+        key = part() if isinstance(part, type) else part
+    except BREAKS as error:
+        raise wrapped_error(what, f"{state.rpartition(':')[2]}()", error, below=__file__) from error
+    if not callable(key):
+        raise EnvContractError(f"{what}: its instances cannot be called; the class needs __call__(self, visit)")
 
     def checked(visit: Visit) -> str:
-        found = key(visit)
+        try:
+            found = key(visit)
+        except BREAKS as error:
+            raise wrapped_error(what, "its call", error, below=__file__) from error
         if not isinstance(found, str):
-            raise ValueError(f"the state key {state!r} returned {safe_repr(found)}; it has to return text")
+            raise EnvContractError(f"{what} returned {safe_repr(found)}; it has to return text")
         return found
 
     return checked

@@ -3,13 +3,14 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from hgpo import estimators
-from hgpo.estimators import Advantages, compute_advantages, get, names, parse_options, register
+from hgpo.estimators import Advantages, Estimator, compute_advantages, get, names, parse_options, register
 from hgpo.steps import StepBatch
 
 BATCH = StepBatch.from_columns(group=[0], trajectory=[0], step=[0], observation=[0], reward=[3.0])
@@ -143,6 +144,40 @@ def test_another_packages_estimator_brings_its_own_facts(monkeypatch: pytest.Mon
     register("miscounted", regrouped, ScaledOptions, levels=lambda options: ("same colour", "same shape"))
     with pytest.raises(ValueError, match="'miscounted' returned 1 levels, but its `levels` names 2: same colour, same"):
         compute_advantages(BATCH, "miscounted")
+
+
+def failing(batch: StepBatch) -> Advantages:
+    raise KeyError("colour")
+
+
+def leaving(batch: StepBatch) -> Advantages:
+    raise SystemExit(3)
+
+
+RETURNED: list[tuple[Callable[[StepBatch], Any], str]] = [
+    (failing, r"'own': compute\(\) raised KeyError: 'colour' \(test_registry.py, line \d+\)"),
+    (leaving, r"'own': compute\(\) raised SystemExit: 3 \(test_registry.py, line \d+\)"),
+    (lambda batch: None, "'own' returned a value of type NoneType; it has to return `hgpo.Advantages` with values and"),
+    (lambda batch: batch.reward, "'own' returned a value of type ndarray; .* each an array of 6 finite numbers"),
+    (lambda batch: Advantages([0.0] * 6, batch.reward), "'own' returned values of type list"),  # type: ignore[arg-type]
+    (lambda batch: Advantages(batch.reward[1:], batch.reward), r"values of type float64 and shape \(5,\)"),
+    (lambda batch: Advantages(batch.reward, batch.reward[None]), r"returns of type float64 and shape \(1, 6\)"),
+    (lambda batch: Advantages(batch.reward > 0, batch.reward), "values of type bool and shape"),  # type: ignore[arg-type]
+    (lambda batch: Advantages(np.where(batch.reward > 1, np.nan, 0.0), batch.reward), "not finite, first in row 4"),
+]
+
+
+@pytest.mark.parametrize(("compute", "message"), RETURNED)
+def test_errors_and_results_of_own_estimators_are_named(compute: Callable[[StepBatch], Any], message: str) -> None:
+    own = Estimator("own", lambda batch, gamma, options: compute(batch), ScaledOptions)
+    with pytest.raises(ValueError, match=message):
+        own.run(StepBatch.from_columns(**COLUMNS), 0.9, ScaledOptions())
+
+
+def test_an_estimator_that_needs_no_column_of_a_batch_is_named() -> None:
+    own = Estimator("own", scaled, ScaledOptions, needs=lambda options: ("colour",))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="column 'colour': estimator 'own' needs it and the batch has none"):
+        own.run(BATCH, 0.9, ScaledOptions())
 
 
 def test_unknown_names_list_the_known_ones() -> None:

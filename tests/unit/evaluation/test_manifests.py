@@ -261,6 +261,20 @@ def test_a_manifest_from_elsewhere_runs_no_code_and_chooses_no_path(
     assert not (tmp_path / "kept").exists()
 
 
+def test_an_environment_of_the_users_is_checked_where_they_name_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, own = tmp_path / "corridor-1.json", "corridor:CorridorSuite"
+    assert main(["manifest", "build", "--env", own, "--split", "train", "-o", str(file)]) == 0
+    assert main(["manifest", "check", str(file)]) == 2
+    assert "is of the environment 'corridor:CorridorSuite'" in (error := capsys.readouterr().err)
+    assert "Name an environment of your own, whose code is then run, with --env" in error
+    assert main(["manifest", "check", str(file), "--env", own]) == 0
+    assert "corridor-1: equal" in capsys.readouterr().out
+    assert main(["manifest", "check", str(file), "--env", "webshop"]) == 2
+    assert "known are webshop." in capsys.readouterr().err
+
+
 # The command.
 
 

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hgpo.config import ConfigError, load_config
+from hgpo.envs.env_checker import EnvContractError
 from hgpo.rollout.state_keys import INFO_OF, NO_CALL, STATE_KEYS, Visit, called, make_key
 from hgpo.storage.conversations import steps_of_conversation
 from hgpo.tool_calls import ToolCall
@@ -154,6 +156,41 @@ def test_own_keys_are_functions_or_classes_with_one_instance_per_episode() -> No
 def test_a_key_that_is_no_text_is_refused() -> None:
     with pytest.raises(ValueError, match="returned 1; it has to return text"):
         make_key(f"{__name__}:number")(Visit("a"))
+
+
+class Misfit:
+    def __init__(self, size: int) -> None: ...
+
+
+class Uncallable: ...
+
+
+def failing(visit: Visit) -> str:
+    raise KeyError("place")
+
+
+def leaving(visit: Visit) -> str:
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("failing", r"its call raised KeyError: 'place' \(test_state_keys.py, line \d+\)"),
+        ("leaving", r"its call raised SystemExit: 3 \(test_state_keys.py, line \d+\)"),
+        ("Misfit", r"Misfit\(\) raised TypeError: .*missing 1 required positional argument: 'size'$"),
+        ("Uncallable", r"its instances cannot be called; the class needs __call__\(self, visit\)"),
+    ],
+)
+def test_errors_of_own_keys_name_the_key(name: str, message: str) -> None:
+    state = f"{__name__}:{name}"
+    with pytest.raises(EnvContractError, match=f"^the state key '{state}': {message}"):
+        make_key(state)(Visit("a"))
+
+
+def test_a_class_that_cannot_be_used_is_rejected_while_settings_are_read() -> None:
+    with pytest.raises(ConfigError, match=r"Misfit\(\) raised TypeError"):
+        load_config(None, ["warm_start.enabled=true", f"rollout.state={__name__}:Misfit"])
 
 
 def test_what_cannot_be_called_is_no_state_key() -> None:
