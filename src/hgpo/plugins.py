@@ -26,12 +26,14 @@ from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any, Generic, TypeVar, cast
 
 from hgpo.utils.text import did_you_mean
-from hgpo.utils.user_code import BREAKS
 
 Part = TypeVar("Part")
 
 ADDRESSED = frozenset({"openenv"})
 """Words before a colon that is followed by an address and not by an attribute of a module."""
+
+BREAKS = (Exception, SystemExit)
+"""Exceptions caught from the user's code; `sys.exit()` in it would otherwise end a run as if it were complete."""
 
 
 class Registry(Generic[Part]):

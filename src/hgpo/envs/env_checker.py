@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from hgpo.envs.base import Info, StepResult, Task
-from hgpo.utils.user_code import describe_error, safe_repr, safe_text
+from hgpo.utils.text import describe_error, safe_repr, safe_text
 
 LARGEST_REWARD = 1e12
 """The sum of squares of larger rewards is not exact in a float, or overflows."""

@@ -17,7 +17,8 @@ from hgpo.envs.env_checker import (
     is_texts,
     wrapped_error,
 )
-from hgpo.utils.user_code import BREAKS, safe_repr
+from hgpo.plugins import BREAKS
+from hgpo.utils.text import safe_repr
 
 
 @contextmanager

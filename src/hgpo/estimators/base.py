@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from hgpo.columns import BoolArray, ColumnError, FloatArray, IntArray
 from hgpo.estimators.matches import Matches
 from hgpo.grouping import GroupedValues, GroupStatistics, Runs, changes, group_statistics
+from hgpo.plugins import BREAKS
 from hgpo.returns import check_gamma
 from hgpo.steps import StepBatch
-from hgpo.utils.user_code import BREAKS, describe_error
+from hgpo.utils.text import describe_error
 
 
 class Unused(IntEnum):

@@ -27,10 +27,10 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from hgpo.envs.base import Task
 from hgpo.envs.registry import make, names
 from hgpo.evaluation.statistics import Amount, Count
+from hgpo.plugins import BREAKS
 from hgpo.runs.folder import check_schema, read_json
 from hgpo.utils.files import write_text
 from hgpo.utils.text import did_you_mean
-from hgpo.utils.user_code import BREAKS
 
 FOLDER = Path(__file__).with_name("manifests")
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from hgpo.envs.env_checker import EnvContractError, exact_state, wrapped_error
 from hgpo.keys import canonical_json
-from hgpo.plugins import Registry
+from hgpo.plugins import BREAKS, Registry
 from hgpo.tool_calls import ToolCallError, parse_action, parse_tagged_call
-from hgpo.utils.user_code import BREAKS, safe_repr
+from hgpo.utils.text import safe_repr
 
 JSON, TOOL_CALL = "json", "tool_call"
 COMMANDS_FOLLOW = "\nPossible: "

@@ -1,10 +1,12 @@
-"""Text for the terminal: untrusted text without control characters, counts with nouns, "did you mean"."""
+"""Text for messages: untrusted text without control characters, counts with nouns, "did you mean", foreign errors."""
 
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Iterable
 from difflib import SequenceMatcher
+from pathlib import Path
 
 _LEAST_SIMILARITY = 0.6
 """Least similarity of a suggestion, 0 to 1, as in `difflib`: "quikstart" and "quickstart" have 0.95."""
@@ -66,3 +68,33 @@ def _similar(given: str, names: Iterable[str]) -> list[str]:
     similarity = {name: SequenceMatcher(None, given.lower(), name.lower()).ratio() for name in names}
     least = max(_LEAST_SIMILARITY, max(similarity.values(), default=0.0) - _MARGIN)
     return sorted((name for name in similarity if similarity[name] >= least), key=lambda name: -similarity[name])
+
+
+def describe_error(call: str, error: BaseException, *, below: str) -> str:
+    """An error with the file and line that raised it.
+
+    Args:
+        call: the call that failed.
+        error: the error.
+        below: the file of this package that made the call; its lines are not reported.
+    """
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    line = "" if place.filename == below else f" ({Path(place.filename).name}, line {place.lineno})"
+    return f"{call} raised {type(error).__name__}: {safe_text(error)}{line}"
+
+
+def safe_text(value: object) -> str:
+    """`str(value)`, or a placeholder if that fails."""
+    try:
+        return str(value)
+    except Exception as error:
+        return f"(its message cannot be shown: {type(error).__name__})"
+
+
+def safe_repr(value: object, most: int = 200) -> str:
+    """The beginning of `repr(value)`, or a placeholder if that fails."""
+    try:
+        text = repr(value)
+    except Exception as error:
+        return f"a value of type {type(value).__name__} that cannot be shown ({type(error).__name__})"
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from hgpo.envs.base import StepResult
 from hgpo.envs.env_checker import LARGEST_REWARD, EnvContractError, is_texts, is_tools
 from hgpo.envs.openenv.protocol import Address, BadMessage, Json, as_text, read_json
-from hgpo.utils.text import visible
-from hgpo.utils.user_code import safe_repr
+from hgpo.utils.text import safe_repr, visible
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection

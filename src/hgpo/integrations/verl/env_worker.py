@@ -25,7 +25,7 @@ from hgpo.envs.base import Env, Info
 from hgpo.envs.env_checker import EnvContractError, exact_state
 from hgpo.envs.registry import make
 from hgpo.envs.wrappers import LimitedSuite
-from hgpo.utils.user_code import safe_text
+from hgpo.utils.text import safe_text
 
 # The keys of an environment's info that agents, memory and records read, and their types; others are not sent.
 _INFO: dict[str, Callable[[Any], Any]] = {
