@@ -11,9 +11,9 @@ The steps of a group have equal contexts, so they have equal weights. The weight
 pair of groups, and time and memory grow with the number of matching pairs, not with the square of the number of steps.
 
 Shapes: N steps in group order, G groups of one level, E matching pairs of groups. A *part* is a group, or the steps of
-one trajectory in a group; C parts. A *term* is a number of steps that a part is compared with; T terms. A *visit* is a
-trajectory among the steps that a group is compared with; V visits. Source: kernel regression (Nadaraya 1964, Watson
-1964).
+one trajectory in a group; C parts. A *term* is a group that a part is compared with, in full or without one of its
+parts; T terms. A *visit* is a trajectory among the steps that a group is compared with; V visits. Source: kernel
+regression (Nadaraya 1964, Watson 1964).
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ import numpy as np
 
 from hgpo.columns import FloatArray, IntArray
 from hgpo.grouping import (
+    RELATIVE_TOLERANCE,
     GroupedValues,
     GroupStatistics,
     Runs,
     StepGroups,
+    changes,
     clear_rounding,
     group_statistics,
     ranges,
@@ -102,31 +104,30 @@ class Matches:
             (np.arange(len(trajectory_N)), groups) if self.own_trajectory else visits_of(groups.run_N, trajectory_N)
         )
         sorted_ = GroupedValues(compared.value_N[order_N], compared.summed_N[order_N])
-        whole, own = group_statistics(compared, groups, ddof=0), group_statistics(sorted_, parts, ddof=0)
-
-        # A term is a whole matching group, or what has to be subtracted from it: the part with the same trajectory.
-        part_T, pair_T, left_out_T = self._terms(groups.run_N[order_N], trajectory_N[order_N], parts)
-        subtracted = np.flatnonzero(left_out_T >= 0)
-        target_T, left_out = self.target_E[pair_T], left_out_T[subtracted]
-        part_T = np.append(part_T, part_T[subtracted])
-        weight_T = self.weight_E[np.append(pair_T, pair_T[subtracted])]
-        count_T = np.append(whole.count_G[target_T], -own.count_G[left_out])
-        mean_T = np.append(whole.mean_G[target_T], own.mean_G[left_out])
-        std_T = np.append(whole.std_G[target_T], own.std_G[left_out])
+        whole = group_statistics(compared, groups, ddof=0)
+        moments = np.stack([whole.count_G, whole.mean_G, whole.std_G**2])
+        if not self.own_trajectory:
+            own = group_statistics(sorted_, parts, ddof=0)
+            own_moments = np.stack([own.count_G, own.mean_G, own.std_G**2])
+            rest = _without_each(own_moments, groups.run_N[order_N[parts.start_G]])
+            moments = np.append(moments, rest, axis=1)
+        part_T, pair_T, moment_T = self._terms(groups.run_N[order_N], trajectory_N[order_N], parts)
+        weight_T, (count_T, mean_T, square_T) = self.weight_E[pair_T], moments.take(moment_T, axis=1)
+        total_T = weight_T * count_T
 
         def added(value_T: FloatArray) -> FloatArray:
             return np.bincount(part_T, weights=value_T, minlength=len(parts.start_G)).astype(np.float64, copy=False)
 
-        first_C, size_C = sorted_.value_N[parts.start_G], added(count_T)
-        total_C = np.where(size_C > 1.0, added(weight_T * count_T), 1.0)
-        mean_C = first_C + added(weight_T * count_T * (mean_T - first_C[part_T])) / total_C
-        square_C = np.maximum(added(weight_T * count_T * (std_T**2 + (mean_T - mean_C[part_T]) ** 2)), 0.0)
-        degrees_C = total_C - ddof * added(weight_T**2 * count_T) / total_C
-        degrees_C[degrees_C <= 0.0] = np.inf
+        first_C, size_C, total_C = sorted_.value_N[parts.start_G], added(count_T), added(total_T)
+        mean_C = first_C + added(total_T * (mean_T - first_C[part_T])) / total_C
+        square_C = added(total_T * (square_T + (mean_T - mean_C[part_T]) ** 2))
+        degrees_C = total_C - ddof * added(weight_T * total_T) / total_C
+        degrees_C[degrees_C <= RELATIVE_TOLERANCE * total_C] = np.inf
         deviation_N = sorted_.value_N - mean_C[parts.run_N]
         clear_rounding(deviation_N, sorted_.summed_N, parts, np.empty_like(deviation_N))
 
-        place_N = np.argsort(order_N)
+        place_N = np.empty_like(order_N)
+        place_N[order_N] = np.arange(len(order_N))
         part_N = parts.run_N[place_N]
         std_C = np.sqrt(square_C / degrees_C)
         statistics = GroupStatistics(total_C[part_N], mean_C[part_N], std_C[part_N], deviation_N[place_N])
@@ -141,19 +142,19 @@ class Matches:
             parts: the parts as runs of steps.
 
         Returns:
-            int64[T] each: the part; the index of its group and the other group in `target_E`; and the part of the other
-            group that has the same trajectory and is left out, or -1.
+            int64[T] each: the part; the index of its group and the other group in `target_E`; and the other group, or
+            G + the part of it that has the same trajectory and is left out.
         """
         if self.own_trajectory:  # the parts are the groups, so the terms are the pairs
-            return self.source_E, np.arange(len(self.source_E)), np.full_like(self.source_E, -1)
+            return self.source_E, np.arange(len(self.source_E)), self.target_E
         group_C, trajectory_C = group_N[parts.start_G], trajectory_N[parts.start_G]
         first_G1 = np.searchsorted(self.source_E, np.arange(self.count + 1))
         begin_C, end_C = first_G1[group_C], first_G1[group_C + 1]
         pair_T, part_T = ranges(begin_C, end_C), np.repeat(np.arange(len(group_C)), end_C - begin_C)
         width, target_T = int(trajectory_C.max()) + 1, self.target_E[pair_T]
         left_out_T = places(group_C * width + trajectory_C, target_T * width + trajectory_C[part_T])
-        left_out_T[target_T == self.source_E[pair_T]] = -1
-        return part_T, pair_T, left_out_T
+        whole_T = (left_out_T < 0) | (target_T == self.source_E[pair_T])
+        return part_T, pair_T, np.where(whole_T, target_T, self.count + left_out_T)
 
     def visits(
         self, groups: Runs, trajectory_N: IntArray, value_N: FloatArray
@@ -198,6 +199,38 @@ class Matches:
             rank = ranges(np.zeros_like(pair), count_E[pair])
             source, target = self.source_E[at], self.target_E[at]
             yield at, order[first[source] + rank // size[target]], order[first[target] + rank % size[target]]
+
+
+def _without_each(moments: FloatArray, group_C: IntArray) -> FloatArray:
+    """Count, mean and variance of the other parts of each part's group, float64[3, C]; 0 where there are none.
+
+    Merges pairs of parts, then pairs of pairs, and so on (Chan, Golub & LeVeque 1979). To subtract a part from its
+    group would leave the rounding error of its values, which can be much larger than the others.
+
+    Args:
+        moments: float64[3, C], count, mean and variance of each part.
+        group_C: int64[C], the group of each part, ascending.
+    """
+    runs = Runs.from_starts(changes(group_C))
+    if len(runs.start_G) == len(group_C):
+        return np.zeros_like(moments)
+    start_C, index_C = runs.start_G[runs.run_N], np.arange(len(group_C))
+    sibling_C = start_C + (index_C - start_C ^ 1)
+    exists_C = sibling_C < start_C + runs.size_G[runs.run_N]
+    sibling = np.where(exists_C, moments.take(np.where(exists_C, sibling_C, index_C), axis=1), 0.0)
+    first_C = (index_C - start_C) % 2 == 0
+    rest = _without_each(
+        _merged(moments.compress(first_C, axis=1), sibling.compress(first_C, axis=1)), group_C[first_C]
+    )
+    return _merged(rest.take(np.cumsum(first_C) - 1, axis=1), sibling)
+
+
+def _merged(one: FloatArray, other: FloatArray) -> FloatArray:
+    """Count, mean and variance of the union of two samples, float64[3, C] each."""
+    count_C, difference_C = one[0] + other[0], other[1] - one[1]
+    share_C = other[0] / np.maximum(count_C, 1.0)
+    variance_C = (1.0 - share_C) * (one[2] + share_C * difference_C**2) + share_C * other[2]
+    return np.stack([count_C, one[1] + share_C * difference_C, variance_C])
 
 
 def history_matches(

@@ -12,7 +12,8 @@ the distance |x - y|.
 In a task with up to 1,024 different states, all pairs are compared. More states are split into blocks of that size by
 medians of random projections (Dasgupta & Freund, Random projection trees, STOC 2008). This is done four times, and the
 states of each block are compared with each other. Time and memory then grow with N log N, but some matching pairs are
-missed. Each state keeps its 64 most similar matches.
+missed. Each state keeps its 64 most similar matches. Of equally similar ones it keeps those that a fixed order of the
+states by content selects, so the order of the rows has no effect.
 
 Shapes: N steps in group order, U texts, S states of a block, D dimensions of a vector.
 """
@@ -50,8 +51,13 @@ def similar_states(batch: StepBatch, groups: StepGroups, matching: Matching) -> 
     """
     states = Runs.from_starts(groups.starts[0])
     count = len(states.start_G)
-    vectors = _embeddings(batch, groups, states) if matching.by == "embedding" else _texts(batch, groups, states)
-    own = np.arange(count)
+    number_G = _by_content(batch, groups.row_N[states.start_G])
+    of_number = _embeddings(batch, groups, states) if matching.by == "embedding" else _texts(batch, groups, states)
+
+    def vectors(place: IntArray) -> FloatArray:
+        return of_number(number_G[place])
+
+    own = np.arange(count)  # place in the order by content, as all indices up to the last line
     found: list[tuple[IntArray, IntArray, FloatArray]] = [(own, own, np.full(count, np.inf))]  # inf: never cut off
     for task in np.split(own, np.flatnonzero(groups.task_starts_N[states.start_G])[1:]):
         for block in _blocks(task, vectors):
@@ -64,17 +70,30 @@ def similar_states(batch: StepBatch, groups: StepGroups, matching: Matching) -> 
         weight -= (1.0 - similarity) / (1.0 - matching.threshold)
         kept = weight > _ROUNDING
         source, target, similarity, weight = source[kept], target[kept], similarity[kept], weight[kept]
-    return Matches.of_pairs(source, target, similarity, weight, count, matching.own_trajectory)
+    return Matches.of_pairs(number_G[source], number_G[target], similarity, weight, count, matching.own_trajectory)
+
+
+def _by_content(batch: StepBatch, row_G: IntArray) -> IntArray:
+    """The states sorted by task and content, int64[G]: ties are then broken independently of the order of the rows."""
+    content = [repr(label) for label in batch.labels["observation"]]
+    rank = np.empty(len(content), dtype=np.int64)
+    rank[sorted(range(len(content)), key=content.__getitem__)] = np.arange(len(content))
+    return np.lexsort((rank[batch.observation[row_G]], batch.group[row_G]))
 
 
 def _most_similar(source: IntArray, target: IntArray, similarity: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
     """Keep each pair once, and for each state the pair with itself and those with its `MOST_MATCHES` most similar."""
     kept = np.unique(source * (int(source.max()) + 1) + target, return_index=True)[1]
-    kept = kept[np.lexsort((-similarity[kept], source[kept]))]
+    kept = kept[np.lexsort((_rank(similarity[kept]), source[kept]))]
     first = np.flatnonzero(changes(source[kept]))
     size = np.diff(np.append(first, len(kept)))
     kept = kept[ranges(first, first + np.minimum(size, MOST_MATCHES + 1))]
     return source[kept], target[kept], similarity[kept]
+
+
+def _rank(similarity: FloatArray) -> FloatArray:
+    """Lowest for the most similar, and equal for similarities that are equal except for rounding."""
+    return np.rint(similarity * (-1.0 / _ROUNDING))
 
 
 def _embeddings(batch: StepBatch, groups: StepGroups, states: Runs) -> Vectors:
@@ -156,7 +175,7 @@ def _similar(vector_SD: FloatArray, threshold: float) -> tuple[IntArray, IntArra
     np.fill_diagonal(similarity_SS, -np.inf)
     near_SS = similarity_SS >= threshold - _ROUNDING
     if near_SS.sum(axis=1).max() > MOST_MATCHES:
-        nearest = np.argpartition(-similarity_SS, MOST_MATCHES, axis=1)[:, :MOST_MATCHES]
+        nearest = np.argpartition(_rank(similarity_SS), MOST_MATCHES, axis=1)[:, :MOST_MATCHES]
         closest_SS = np.zeros_like(near_SS)
         np.put_along_axis(closest_SS, nearest, True, axis=1)
         near_SS &= closest_SS

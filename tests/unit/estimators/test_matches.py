@@ -15,6 +15,7 @@ from hgpo import StepBatch, compute_advantages
 from hgpo.estimators import parse_options
 from hgpo.estimators.base import Advantages, Unused
 from hgpo.estimators.diagnostics import LevelSummary, summarise_levels
+from hgpo.returns import discounted_returns
 
 LINE = {"match_threshold": 0.5, "match_by": "embedding"}
 """Points of a line: a distance of at most 1 is near, and the similarity at distance d is 1 - d^2 / 2."""
@@ -79,6 +80,44 @@ def test_equal_states_of_the_own_trajectory_stay() -> None:
     found = level(batch, match_own_trajectory=False)
     assert found.size.tolist() == [2, 2, 1]
     assert found.unused.tolist() == [Unused.NO, Unused.NO, Unused.ALONE]
+
+
+def test_a_step_compared_with_nothing_has_std_0() -> None:
+    place = [0.65, 0.12, 0.65, 0.65, 0.47]
+    batch = StepBatch.from_columns(
+        group=[0] * 5, trajectory=[0] * 5, step=range(5), observation=place, reward=[2, 0, 2, 1, 1],
+        embedding=np.array(place)[:, None],
+    )  # fmt: skip
+    options = {**LINE, "match_kernel": "epanechnikov", "match_own_trajectory": False}
+    found = compute_advantages(batch, "hgpo", gamma=0.9, history_length=0, ddof=1, **options).levels[0]
+    assert found.size.tolist() == [3, 1, 3, 3, 1]
+    assert found.std[[1, 4]].tolist() == [0, 0]
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 1e8]))
+def test_no_value_of_the_own_trajectory_leaves_an_error(seed: int, large: float) -> None:
+    """Mean and std are those of the compared values alone, although other steps have much larger returns."""
+    random = np.random.default_rng(seed)
+    trajectory = np.sort(random.integers(0, 6, 24))
+    place = random.choice([0.0, 0.3, 0.47, 0.9], 24)
+    batch = StepBatch.from_columns(
+        group=[0] * 24,
+        trajectory=trajectory,
+        step=np.arange(24) - np.searchsorted(trajectory, trajectory),
+        observation=place,
+        reward=random.integers(0, 3, 24) + large * (random.random(24) < 0.1),
+        embedding=place[:, None],
+    )
+    found = level(batch, match_kernel="epanechnikov", match_own_trajectory=False, ddof=1)
+    value, kernel = discounted_returns(batch, 1.0), np.maximum(1 - (place[:, None] - place) ** 2, 0)
+    weight = kernel * ((trajectory[:, None] != trajectory) | (place[:, None] == place))
+    for row, weight_row in enumerate(weight):
+        total, mean = weight_row.sum(), np.average(value, weights=weight_row)
+        degrees = total - (weight_row**2).sum() / total
+        alone = np.count_nonzero(weight_row) == 1
+        std = 0.0 if alone else (np.sum(weight_row * (value - mean) ** 2) / degrees) ** 0.5
+        assert found.size[row] == np.count_nonzero(weight_row)
+        assert (found.mean[row], found.std[row]) == pytest.approx((mean, std), rel=1e-9, abs=1e-12 + 1e-14 * large)
 
 
 def test_all_states_of_a_history_must_be_similar() -> None:

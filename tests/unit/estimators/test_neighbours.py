@@ -88,6 +88,30 @@ def test_a_state_matches_the_most_similar_ones_only() -> None:
     assert sorted(found.target_E[found.source_E == 0].tolist()) == list(range(MOST_MATCHES + 1))
 
 
+@pytest.mark.parametrize("match_by", ["embedding", "text"])
+@pytest.mark.parametrize("states", [200, BLOCK + 100])
+def test_the_order_of_the_rows_changes_no_advantage(match_by: str, states: int) -> None:
+    """Many states are equally similar, more than are kept. Each is met twice, and its embedding is a mean."""
+    random = np.random.default_rng(0)
+    place = np.repeat(0.1 * random.normal(size=(4, 3)), states // 4, axis=0)
+    both = np.concatenate([place + 0.01 * random.normal(size=3), place + 0.02])
+    observation, reward = np.tile([f"room {number:04}" for number in range(states)], 2), random.random(2 * states)
+
+    def advantages(row: np.ndarray) -> np.ndarray:
+        batch = StepBatch.from_columns(
+            group=[0] * len(row), trajectory=row, step=[0] * len(row), observation=observation[row],
+            reward=reward[row], embedding=both[row],
+        )  # fmt: skip
+        found = compute_advantages(batch, "hgpo", match_threshold=0.5, match_by=match_by, mode="mean_norm")
+        assert (found.levels[0].size > MOST_MATCHES).any()
+        return found.values
+
+    expected = advantages(np.arange(2 * states))
+    for _ in range(3):
+        row = random.permutation(2 * states)
+        np.testing.assert_allclose(advantages(row), expected[row], rtol=0, atol=1e-12)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "tasks_of", [lambda steps: steps // 400, lambda steps: 1], ids=["400 steps a task", "one task"]
