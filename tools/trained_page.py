@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import campaign_table
+from paired import paired_difference
 from stored_rows import markdown_table
 
 QUICKSTART = Path(__file__).parents[1] / "recipes" / "quickstart"
@@ -54,12 +55,19 @@ _UNEQUAL = (
     "([decision 023](../decisions/023-optimiser-steps.md)); the command now gives equal numbers."
 )
 _NO_WARM_UP = f"{HOUSEHOLD} training.skip_zero_advantage=false"
+_OF_KEY = f"{HOUSEHOLD} {EQUAL_STEPS} rollout.state="
 CAMPAIGNS = (
     Campaign(
-        f"{HOUSEHOLD} {EQUAL_STEPS} rollout.state=published_g2po",
+        f"{_OF_KEY}published_g2po",
         "Household games, G2PO's key for all",
         "valid_unseen",
         "Household games, G2PO's key",
+    ),
+    Campaign(
+        f"{_OF_KEY}observation",
+        "Household games, text for all",
+        "valid_unseen",
+        "Household games, text",
     ),
     Campaign(
         f"alfworld-tiny training.updates=30 {EQUAL_STEPS}",
@@ -113,6 +121,7 @@ def trained_page() -> str:
     for campaign in CAMPAIGNS:
         here = [one for one in done if one.settings == campaign.settings]
         parts += campaign_section(campaign, tables[campaign.settings], here)
+    parts.append(keys_section(done))
     compare = runpy.run_path(str(QUICKSTART / "compare.py"))
     for file, title in (
         ("comparison.json", "Household games, earlier settings"),
@@ -147,6 +156,31 @@ def campaign_section(
         f"Differences in success while training:\n\n{pairs_table(rows, while_training=True)}",
         commands(campaign, rows),
     ]
+
+
+def keys_section(trainings: Sequence[campaign_table.Trained]) -> str:
+    """What G2PO's key changes in comparison with the text, for the estimators with the same rate in both campaigns."""
+    found = {(one.settings.removeprefix(_OF_KEY), one.estimator, one.seed): one for one in trainings}
+    lines = []
+    for name in campaign_table.ESTIMATORS:
+        pairs = [
+            (found["published_g2po", name, seed], text)
+            for (key, estimator, seed), text in found.items()
+            if key == "observation" and estimator == name and ("published_g2po", name, seed) in found
+        ]
+        if pairs and pairs[0][0].rate == pairs[0][1].rate and name != "grpo":
+            after, during = (
+                paired_difference(
+                    *(100 * np.array([getattr(one, figure) for one in side]) for side in zip(*pairs, strict=True))
+                )
+                for figure in ("after", "during")
+            )
+            lines.append([name, str(len(pairs)), str(after), str(during)])
+    return (
+        "## Household games, G2PO's key minus the text\n\nDifferences in points between the first two campaigns, paired by training seed, for estimators with the same "
+        "learning rate in both; ± as above, not corrected. The key has no effect on GRPO, whose trainings are identical in both.\n\n"
+        + markdown_table(["estimator", "seeds", "after", "while training"], lines)
+    )
 
 
 def trials_of(campaign: Campaign, estimators: Set[str]) -> list[campaign_table.RateTrial]:
