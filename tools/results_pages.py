@@ -47,7 +47,10 @@ def pages() -> dict[Path, str]:
         "field.md": field_page(BENCHMARKS / "field.json"),
     }
     readme = ROOT / "README.md"
-    with_table = README_TABLE.sub(f"<!-- results -->\n{training_table(CAMPAIGNS)}", readme.read_text(encoding="utf-8"))
+    with_table = README_TABLE.sub(
+        f"<!-- results -->\n{training_table([one for one in CAMPAIGNS if one.in_readme])}",
+        readme.read_text(encoding="utf-8"),
+    )
     choosing = ROOT / "docs" / "choosing.md"
     chosen = with_tables(choosing.read_text(encoding="utf-8"), BENCHMARKS / "gradients.json", CAMPAIGNS)
     return {readme: with_table, choosing: chosen, **{RESULTS / name: text for name, text in texts.items()}}

@@ -30,10 +30,11 @@ class Campaign:
         settings: recipe and settings, as in `campaign_table.Trained.settings`.
         title: title of its section.
         split: split of the evaluation.
-        row: its row in docs/choosing.md and README.md; "": not there.
+        row: its row in docs/choosing.md; "": it has none.
         chosen_rates: whether each estimator has the best of some learning rates.
         trials: settings of the trials that decided on the rates; "": the campaign's settings.
         note: sentences about this campaign only.
+        in_readme: whether README.md's table has the row, too.
     """
 
     settings: str
@@ -43,6 +44,7 @@ class Campaign:
     chosen_rates: bool = True
     trials: str = ""
     note: str = ""
+    in_readme: bool = False
 
     @property
     def heading(self) -> str:
@@ -62,6 +64,7 @@ CAMPAIGNS = (
         "Household games, G2PO's key for all",
         "valid_unseen",
         "Household games, G2PO's key",
+        in_readme=True,
     ),
     Campaign(
         f"{_OF_KEY}observation",
@@ -74,6 +77,7 @@ CAMPAIGNS = (
         "ALFWorld, chosen learning rates",
         "valid_seen",
         "ALFWorld, text (G2PO: its key)",
+        in_readme=True,
     ),
     Campaign(
         "webshop-tiny",
@@ -81,6 +85,7 @@ CAMPAIGNS = (
         "valid_unseen",
         "Shops, text, one learning rate",
         chosen_rates=False,
+        in_readme=True,
         note='All rows have the recipe\'s `mode="mean_norm"` (no division by the std), KL coefficient and learning rate.',
     ),
     Campaign(_NO_WARM_UP, "Household games with PPO, without warm-up", "valid_unseen"),
