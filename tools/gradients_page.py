@@ -185,7 +185,7 @@ every batch, if these are at least 64.
 
 COMMANDS = """## Commands
 
-    hgpo train recipes/quickstart/hgpo.toml run.seed=7101 run.name=q7101 training.keep_checkpoints=100 run.threads=1
+    hgpo train quickstart run.seed=7101 run.name=q7101 training.keep_checkpoints=100 run.threads=1 training.warmup_updates=0 rollout.state=observation
     python benchmarks/gradients.py play runs/q7101 runs/report-start --checkpoint start --first 13000
     python benchmarks/gradients.py align runs/report-start --json benchmarks/gradients.json --sizes 8
     python benchmarks/gradients.py align runs/report-start --json benchmarks/gradients.json --sizes 4 32 --keys published_g2po

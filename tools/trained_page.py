@@ -1,15 +1,12 @@
-"""docs/results/trained-policies.md: the campaigns of benchmarks/campaign.json, and the quickstart's own comparison."""
+"""docs/results/trained-policies.md: the campaigns of benchmarks/campaign.json."""
 
 # ruff: noqa: E501 - the page has long lines
 from __future__ import annotations
 
-import json
-import runpy
 import shlex
 from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -17,7 +14,6 @@ import campaign_table
 from paired import paired_difference
 from stored_rows import markdown_table
 
-QUICKSTART = Path(__file__).parents[1] / "recipes" / "quickstart"
 HOUSEHOLD = "quickstart training.updates=60 training.learning_rate_schedule=constant"
 EQUAL_STEPS = "training.warmup_updates=3 training.skip_zero_advantage=false"
 
@@ -56,6 +52,10 @@ _UNEQUAL = (
     "Estimators took different numbers of optimiser steps, because samples with advantage 0 did not count for that number "
     "([decision 023](../decisions/023-optimiser-steps.md)); the command now gives equal numbers."
 )
+_TEXT = (
+    "The recipe had no warm-up and the text as state key: append `training.warmup_updates=0`, and for other estimators than `g2po` and `nested_td` "
+    "`rollout.state=observation`, to its commands."
+)
 _SHOPS = 'All rows but nested_td have the recipe\'s `mode="mean_norm"` (no division by the std), all a KL coefficient of 0.01.'
 _NO_WARM_UP = f"{HOUSEHOLD} training.skip_zero_advantage=false"
 _OF_KEY = f"{HOUSEHOLD} {EQUAL_STEPS} rollout.state="
@@ -88,16 +88,18 @@ CAMPAIGNS = (
         note=_SHOPS,
         in_readme=True,
     ),
-    Campaign(_NO_WARM_UP, "Household games with PPO, without warm-up", "valid_unseen"),
+    Campaign(_NO_WARM_UP, "Household games with PPO, without warm-up", "valid_unseen", note=_TEXT),
     Campaign(
         "quickstart training.updates=60 training.skip_zero_advantage=false training.learning_rate_schedule=constant",
         "Household games with NestedTD, without warm-up",
         "valid_unseen",
         trials=_NO_WARM_UP,
-        note="The rows differ in the state key, too.",
+        note=f"The rows differ in the state key, too. {_TEXT}",
     ),
     Campaign("webshop-tiny", "Shops, one learning rate", "valid_unseen", chosen_rates=False, note=_SHOPS),
-    Campaign(HOUSEHOLD, "Household games, unequal steps", "valid_unseen", chosen_rates=False, note=_UNEQUAL),
+    Campaign(
+        HOUSEHOLD, "Household games, unequal steps", "valid_unseen", chosen_rates=False, note=f"{_UNEQUAL} {_TEXT}"
+    ),
     Campaign(
         "alfworld-tiny training.updates=30",
         "ALFWorld, unequal steps",
@@ -122,27 +124,12 @@ ALFWorld (`rollout.state=published_g2po`), except where the settings name a key 
 
 
 def trained_page() -> str:
-    """The campaigns, and the quickstart's own comparison."""
+    """The page."""
     parts, tables, done = [INTRODUCTION], campaign_table.tables(), campaign_table.stored()
     for campaign in CAMPAIGNS:
         here = [one for one in done if one.settings == campaign.settings]
         parts += campaign_section(campaign, tables[campaign.settings], here)
     parts.append(keys_section(done))
-    compare = runpy.run_path(str(QUICKSTART / "compare.py"))
-    for file, title in (
-        ("comparison.json", "Household games, earlier settings"),
-        ("comparison_states.json", "Household games, the admissible commands as part of the state"),
-    ):
-        found = json.loads((QUICKSTART / file).read_text(encoding="utf-8"))
-        parts.append(
-            f"## {title}\n\nThe recipe `quickstart` with `{' '.join(found['overrides'])}` and earlier defaults ([command](../../recipes/quickstart/README.md#estimators-compared)). "
-            "Success in %, mean over evaluation seeds 123, 456, 789; "
-            f"n = {len(found['seeds'])} training seeds; ± is the standard deviation over training seeds.\n\n"
-            + "\n".join(compare["success_table"](found))
-            + "\n\n"
-            + "\n".join(compare["difference_table"](found, "gigpo"))
-            + "\n"
-        )
     return "\n".join(parts)
 
 

@@ -29,6 +29,8 @@ OVERRIDES = (
     "run.threads=1",  # sums over tensors are rounded differently with another number of threads
     "policy.device=cpu",
     "training.updates=5",
+    "training.warmup_updates=0",
+    "rollout.state=observation",
     "training.checkpoint_every=5",
     "training.mini_batch_size=16",  # several steps of the optimiser an update
     # small rooms and one type of task: a policy that has imitated for seconds wins some games and loses others
