@@ -37,6 +37,8 @@ Pair = tuple[str, ...]
 """An estimator and a state key."""
 TOLERANCE = 0.1
 """Of the divergence, as a fraction."""
+_LARGEST_ERROR = 0.2
+"""The same where no rate gives the divergence more exactly: where a sample's clipping starts, the divergence jumps."""
 _TRIES = 12
 
 
@@ -116,7 +118,7 @@ def update_to(
 
 
 def search_rate(updated_at: Callable[[float], Updated], rate: float, divergence: float) -> Updated:
-    """The first tried update whose divergence is `divergence` up to `TOLERANCE`.
+    """The first tried update whose divergence is `divergence` up to `TOLERANCE`, else the nearest one.
 
     The divergence is taken as a power of the learning rate: its square at first, then the power between two tries.
 
@@ -126,16 +128,22 @@ def search_rate(updated_at: Callable[[float], Updated], rate: float, divergence:
         divergence: the wanted one, nats per token.
 
     Raises:
-        ValueError: no learning rate gave it.
+        ValueError: no learning rate gave it up to `_LARGEST_ERROR`.
     """
+    nearest: Updated | None = None
     tried: list[tuple[float, float]] = []  # logs of the rate and of the divergence
     for _ in range(_TRIES):
         updated = updated_at(rate)
-        if abs(updated.divergence / divergence - 1) < TOLERANCE:
-            return updated
+        if nearest is None or abs(updated.divergence - divergence) < abs(nearest.divergence - divergence):
+            nearest = updated
+        if abs(nearest.divergence / divergence - 1) < TOLERANCE:
+            return nearest
         tried.append((log(rate), log(max(updated.divergence, 1e-12))))
         rate *= exp(_next_step(tried, log(divergence)))
-    raise ValueError(f"no learning rate gave a divergence of {divergence:g}; the last had {updated.divergence:g}")
+    assert nearest is not None, "there were tries"
+    if abs(nearest.divergence / divergence - 1) > _LARGEST_ERROR:
+        raise ValueError(f"no learning rate gave a divergence of {divergence:g}, the nearest {nearest.divergence:g}")
+    return nearest
 
 
 def _next_step(tried: Sequence[tuple[float, float]], goal: float) -> float:

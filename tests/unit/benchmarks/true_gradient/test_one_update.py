@@ -87,6 +87,11 @@ def test_a_divergence_that_jumps_over_the_goal_is_an_error() -> None:
         search_rate(lambda rate: Updated(None, rate, 1.0 if rate > 1e-4 else 1e-4, 1), 1e-3, 0.01)
 
 
+def test_where_the_divergence_jumps_the_nearest_update_is_taken() -> None:
+    updated = search_rate(lambda rate: Updated(None, rate, 0.0088 if rate < 1e-4 else 0.014, 1), 1e-3, 0.01)
+    assert updated.divergence == 0.0088
+
+
 @pytest.mark.slow
 def test_the_change_is_that_of_rollouts_of_the_new_policy(updater: Updater, player: Player) -> None:
     rollouts = updater.by_key[KEY][TASK]
