@@ -94,11 +94,9 @@ def test_a_run_that_names_nothing_by_path_asks_for_nothing(tmp_path: Path, home:
 
 
 def test_a_state_key_by_path_needs_trust(tmp_path: Path, home: Path) -> None:
-    settings = recipe(
-        tmp_path, "rollout.state=corridor:Corridor", "environment.name=alfworld", "warm_start.probe_games=1"
-    )
-    assert modules_named(settings) == {"rollout.state": "corridor:Corridor"}
-    with pytest.raises(UntrustedRunError, match=r"names code that would be run: 'corridor:Corridor' \(rollout.state\)"):
+    settings = recipe(tmp_path, "rollout.state=pprint:pformat", "environment.name=alfworld", "warm_start.probe_games=1")
+    assert modules_named(settings) == {"rollout.state": "pprint:pformat"}
+    with pytest.raises(UntrustedRunError, match=r"names code that would be run: 'pprint:pformat' \(rollout.state\)"):
         allow_imports(tmp_path, modules_named(settings), trusted=False, say=print)
     allow_imports(tmp_path, modules_named(settings), trusted=True, say=print)
 
