@@ -53,8 +53,8 @@ MOST = ("published_g2po", "observation")
 Row = Mapping[str, Any]
 
 
-def gradients_page(path: Path, steps: Path) -> str:
-    """The page, from the rows of batch gradients that are stored at `path`, and those of single steps at `steps`."""
+def gradients_page(path: Path, steps: Path, updates: Path) -> str:
+    """The page, from the stored rows of batch gradients, of single steps, and of single updates."""
     rows = json.loads(path.read_text(encoding="utf-8"))
     parts = [INTRODUCTION]
     for pool, title in POOLS.items():
@@ -63,7 +63,9 @@ def gradients_page(path: Path, steps: Path) -> str:
             key = next(key for key in MOST if any(row["key"] == key for row in here))
             of_key = [row for row in here if row["key"] == key and row["estimator"] in SHOWN]
             parts += [f"## {title}\n", _by_key(here, key), _by_figure(of_key, key), _by_rollouts(of_key, key)]
-    return "\n".join([*parts, SINGLE_STEPS, *_step_tables(json.loads(steps.read_text(encoding="utf-8"))), COMMANDS])
+    parts += [SINGLE_STEPS, *_step_tables(json.loads(steps.read_text(encoding="utf-8")))]
+    parts += [ONE_UPDATE, *_update_tables(json.loads(updates.read_text(encoding="utf-8")))]
+    return "\n".join([*parts, COMMANDS])
 
 
 def _step_tables(rows: Sequence[Row]) -> list[str]:
@@ -81,6 +83,26 @@ def _step_tables(rows: Sequence[Row]) -> list[str]:
                 ["estimate", *(figure.replace("_", " ") for figure in figures), "squared bias − level 0"], lines
             )
         )
+    return parts
+
+
+def _update_tables(rows: Sequence[Row]) -> list[str]:
+    """What one update changes: a table for each pool, whose first row the others are compared with."""
+    parts = []
+    for pool in dict.fromkeys(row["pool"] for row in rows):
+        here = [row for row in rows if row["pool"] == pool]
+        sets = ("same tasks", "other tasks")
+        lines = (
+            [
+                row["estimator"],
+                KEYS[row["key"]],
+                *(f"{row[of]:+.2f}" for of in sets),
+                *(row[f"{of}, difference"] for of in sets),
+            ]
+            for row in here
+        )
+        heads = ["estimator", "state key", *sets, *(f"{of}, − first row" for of in sets)]
+        parts.append(f"{STEP_POOLS[pool]}, {here[0]['batches']} batches:\n\n{markdown_table(heads, lines)}")
     return parts
 
 
@@ -183,6 +205,14 @@ out of the mean. A step that is alone in its group has the estimate 0, which is 
 every batch, if these are at least 64.
 """
 
+ONE_UPDATE = """## One update
+
+The trainer's own update (AdamW, clipping) of a batch of 16 tasks × 8 rollouts, with the learning rate at which the policy diverges by .002 nats per token. The figures are
+changes of the probability to win in points, estimated without bias from 16 other rollouts of each task by importance sampling: on the batch's tasks, and on all others.
+± is half of a 95 % CI over batches (Student's t), not corrected; differences are paired by batch. All batches come from the same
+128 tasks and are judged by the same rollouts, which ± does not cover.
+"""
+
 COMMANDS = """## Commands
 
     hgpo train quickstart run.seed=7101 run.name=q7101 training.keep_checkpoints=100 run.threads=1 training.warmup_updates=0 rollout.state=observation
@@ -190,6 +220,7 @@ COMMANDS = """## Commands
     python benchmarks/gradients.py align runs/report-start --json benchmarks/gradients.json --sizes 8
     python benchmarks/gradients.py align runs/report-start --json benchmarks/gradients.json --sizes 4 32 --keys published_g2po
     python benchmarks/gradients.py branch runs/webshop-start --json benchmarks/step_errors.json
+    python benchmarks/gradients.py update runs/webshop-start --json benchmarks/updates.json --contenders "hgpo paper / observation" …
     python tools/results_pages.py
 
 The next two sections come from the same commands with `--checkpoint 100` and `200`, the section of shops from

@@ -40,7 +40,9 @@ def pages() -> dict[Path, str]:
     texts = {
         "README.md": index_page(),
         "trained-policies.md": trained_page(),
-        "gradients.md": gradients_page(BENCHMARKS / "gradients.json", BENCHMARKS / "step_errors.json"),
+        "gradients.md": gradients_page(
+            BENCHMARKS / "gradients.json", BENCHMARKS / "step_errors.json", BENCHMARKS / "updates.json"
+        ),
         "games.md": games_page(),
         "chains.md": chains_page(),
         "engines.md": engines_page(),
