@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import isfinite, isnan
 from pathlib import Path
+from sys import float_info
 from typing import Any, TextIO
 
 _CHUNK = 1 << 22  # characters
@@ -308,7 +309,8 @@ def as_text(value: Any, what: str) -> str:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    """Whether it is a finite number; JSON also has integers that no float can represent."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= float_info.max
 
 
 def texts(values: Any, what: str) -> tuple[str, ...]:

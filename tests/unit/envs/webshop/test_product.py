@@ -81,6 +81,8 @@ def test_a_range_is_shown_with_both_ends() -> None:
     [
         ({"name": None}, "no 'name'; every product needs"),
         ({"query": ["mugs"]}, "query is list, not text"),
+        ({"query": 10**400}, "query is int, not text"),
+        ({"pricing": 10**400}, "contains no price"),
         ({"pricing": "ask"}, "contains no price"),
         ({"pricing": "$" + "9" * 400}, "contains no price"),
         ({"small_description": [None]}, "small_description is not a list of strings: element 0"),
