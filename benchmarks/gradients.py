@@ -18,7 +18,7 @@ import argparse
 import itertools
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from hgpo.utils.files import write_text
 from paired import paired_difference
 from stored_rows import json_rows
 from true_gradient.alignment import FIGURES, Interval, compare, products
-from true_gradient.branches import MeasuredSteps, branch, errors, mean_interval, repeated, squared_bias
+from true_gradient.branches import MeasuredSteps, branch, errors, mean_over_steps, repeated, squared_bias
 from true_gradient.contenders import CONTENDERS, level_estimates, true_gradient_weights
 from true_gradient.one_update import UpdatePlan, Updater, UpdateRows
 from true_gradient.pools import PoolPart, PoolSettings, make_pool, open_player, read_pool, read_settings
@@ -180,7 +180,7 @@ def branched_errors(pool: Path, options: argparse.Namespace) -> list[Row]:
     def less_bias(name: str, chosen_S: NDArray[np.bool_]) -> list[float]:
         lead_S = (squared_bias(measured, name) - squared_bias(measured, "level 0"))[chosen_S]
         task_S = np.unique(tasks[chosen_S], return_inverse=True)[1]
-        return [round(value, 4) for value in mean_interval(lead_S, task_S, np.random.default_rng(options.seed))]
+        return [round(value, 4) for value in astuple(mean_over_steps(lead_S, task_S, options.seed))]
 
     return [
         {"pool": pool.name, "key": options.key, "size": options.size, "of": subset, "estimate": name}

@@ -220,7 +220,10 @@ COMMANDS = """## Commands
     python benchmarks/gradients.py align runs/report-start --json benchmarks/gradients.json --sizes 8
     python benchmarks/gradients.py align runs/report-start --json benchmarks/gradients.json --sizes 4 32 --keys published_g2po
     python benchmarks/gradients.py branch runs/webshop-start --json benchmarks/step_errors.json
-    python benchmarks/gradients.py update runs/webshop-start --json benchmarks/updates.json --contenders "hgpo paper / observation" …
+    python benchmarks/gradients.py update runs/webshop-start --json benchmarks/updates.json --batches 16 --contenders "hgpo paper / observation" \\
+        "gigpo / observation" "g2po / observation" "graphgpo / observation" "nested_td / observation"
+    python benchmarks/gradients.py update runs/quickstart-start --json benchmarks/updates.json --batches 16 --contenders "hgpo paper / observation" \\
+        "hgpo paper / published_g2po" "gigpo / published_g2po" "g2po / published_g2po" "graphgpo / published_g2po" "nested_td / published_g2po"
     python tools/results_pages.py
 
 The next two sections come from the same commands with `--checkpoint 100` and `200`, the section of shops from
@@ -230,7 +233,8 @@ The next two sections come from the same commands with `--checkpoint 100` and `2
     python benchmarks/gradients.py align runs/webshop-start --json benchmarks/gradients.json --sizes 8 --keys observation simulator \\
         --references "gigpo / observation" "hgpo paper / observation"
 
-The tables of single steps come from `branch` with the default key and with `--key simulator` in shops, `--key published_g2po` in household tasks, whose pool is
+The tables of single steps come from `branch` with the default key and with `--key simulator` in shops, `--key published_g2po` in household tasks. The pool of household
+tasks of single steps and of one update is
 
     hgpo train quickstart run.threads=1
     python benchmarks/gradients.py play runs/quickstart runs/quickstart-start --checkpoint start --first 13000

@@ -110,21 +110,25 @@ def compare(
     found: Mapping[str, Products], references: Sequence[str], seed: int = 0
 ) -> dict[str, dict[str, dict[str, Interval]]]:
     """{estimator: {figure: {"": its interval, reference: that of its difference to the reference}}}."""
-    tasks = len(next(iter(found.values())).true)
-    draws = np.random.default_rng(seed).multinomial(tasks, np.full(tasks, 1 / tasks), size=RESAMPLES)
-    weight_XT = np.concatenate([np.ones((1, tasks)), draws])
+    weight_XT = task_weights(len(next(iter(found.values())).true), seed)
     of = {name: figures(one, weight_XT) for name, one in found.items()}
     return {
         name: {
-            figure: {"": _interval(value_X)}
-            | {other: _interval(value_X - of[other][figure]) for other in references if other != name and other in of}
+            figure: {"": interval(value_X)}
+            | {other: interval(value_X - of[other][figure]) for other in references if other != name and other in of}
             for figure, value_X in one.items()
         }
         for name, one in of.items()
     }
 
 
-def _interval(value_X: Floats) -> Interval:
-    """The first value is that of the tasks themselves."""
+def task_weights(tasks: int, seed: int) -> Floats:
+    """How often each resampled set contains each task, float64[1 + RESAMPLES, T]; the first set is the tasks."""
+    draws = np.random.default_rng(seed).multinomial(tasks, np.full(tasks, 1 / tasks), size=RESAMPLES)
+    return np.concatenate([np.ones((1, tasks)), draws])
+
+
+def interval(value_X: Floats) -> Interval:
+    """The value and interval of a figure from those of the sets of `task_weights`."""
     low, high = np.nanquantile(value_X[1:], [0.025, 0.975]) if np.isfinite(value_X[1:]).any() else (np.nan, np.nan)
     return Interval(float(value_X[0]), float(low), float(high))

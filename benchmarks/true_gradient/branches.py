@@ -23,6 +23,7 @@ from hgpo.rollout.episode import Episode, EpisodeIds
 from hgpo.rollout.records import StepRecord, to_step_batch
 from hgpo.rollout.runner import LiveEpisode, play_to_end
 from hgpo.steps import StepBatch
+from true_gradient.alignment import Interval, interval, task_weights
 from true_gradient.contenders import GAMMA
 from true_gradient.pools import Player
 
@@ -232,18 +233,11 @@ def squared_bias(measured: MeasuredSteps, name: str) -> Floats:
     return squared_S
 
 
-def mean_interval(value_S: Floats, task_S: NDArray[np.int64], rng: np.random.Generator) -> tuple[float, float, float]:
-    """Mean over steps with the limits of its 95 % interval, from 1,000 resampled sets of tasks.
-
-    Args:
-        value_S: a figure of each step.
-        task_S: the steps' tasks, numbered from 0 without gaps.
-        rng: draws the sets.
-    """
+def mean_over_steps(value_S: Floats, task_S: NDArray[np.int64], seed: int) -> Interval:
+    """Mean of a figure of each step, with its interval over tasks, which are numbered from 0 without gaps."""
     sum_T, count_T = np.bincount(task_S, weights=value_S), np.bincount(task_S)
-    drawn_XT = rng.multinomial(len(sum_T), np.full(len(sum_T), 1 / len(sum_T)), size=1000)
-    low, high = np.quantile((drawn_XT @ sum_T) / (drawn_XT @ count_T), [0.025, 0.975])
-    return float(value_S.mean()), float(low), float(high)
+    weight_XT = task_weights(len(sum_T), seed)
+    return interval((weight_XT @ sum_T) / (weight_XT @ count_T))
 
 
 def errors(measured: MeasuredSteps, name: str, chosen_S: NDArray[np.bool_]) -> Errors:

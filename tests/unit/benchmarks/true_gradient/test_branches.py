@@ -20,7 +20,7 @@ from true_gradient.branches import (
     MeasuredSteps,
     branch,
     errors,
-    mean_interval,
+    mean_over_steps,
     repeated,
     repetitions,
 )
@@ -113,9 +113,9 @@ def test_the_interval_of_a_mean_is_over_tasks() -> None:
     """Ten tasks of 20 equal steps: the standard error is that of ten values, not of 200."""
     draws = np.random.default_rng(5)
     value_T = draws.normal(size=10)
-    mean, low, high = mean_interval(np.repeat(value_T, 20), np.repeat(np.arange(10), 20), draws)
-    assert mean == pytest.approx(value_T.mean())
-    assert (high - low) / 2 == pytest.approx(1.96 * value_T.std() / np.sqrt(10), rel=0.1)
+    found = mean_over_steps(np.repeat(value_T, 20), np.repeat(np.arange(10), 20), seed=0)
+    assert found.value == pytest.approx(value_T.mean())
+    assert (found.high - found.low) / 2 == pytest.approx(1.96 * value_T.std() / np.sqrt(10), rel=0.1)
 
 
 def test_measured_steps_are_stored_and_joined(tmp_path: Path) -> None:
