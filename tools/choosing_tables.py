@@ -86,4 +86,4 @@ def training_table(campaigns: Sequence[Campaign]) -> str:
         found = {row.estimator: f"{row.after:.1f}" for row in rows}
         seeds = f"{rows[0].seeds} (≥{campaign_table.detectable(rows):.1f})"
         lines.append([campaign.row, seeds, *(found.get(name, "–") for name in TRAINED)])
-    return markdown_table(["tasks", "seeds (detect)", *TRAINED.values()], lines)
+    return markdown_table(["tasks", "seeds (detectable)", *TRAINED.values()], lines)

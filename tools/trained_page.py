@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import campaign_table
-from paired import paired_difference
+from paired import Difference, paired_difference
 from stored_rows import markdown_table
 
 HOUSEHOLD = "quickstart training.updates=60 training.learning_rate_schedule=constant"
@@ -59,6 +59,8 @@ _TEXT = (
 _SHOPS = 'All rows but nested_td have the recipe\'s `mode="mean_norm"` (no division by the std), all a KL coefficient of 0.01.'
 _NO_WARM_UP = f"{HOUSEHOLD} training.skip_zero_advantage=false"
 _OF_KEY = f"{HOUSEHOLD} {EQUAL_STEPS} rollout.state="
+KEYS = {"published_g2po": "G2PO's", "observation_and_commands": "text + commands"}
+"""State keys that are compared with the text."""
 CAMPAIGNS = (
     Campaign(
         f"{_OF_KEY}published_g2po",
@@ -72,6 +74,12 @@ CAMPAIGNS = (
         "Household games, text for all",
         "valid_unseen",
         "Household games, text",
+    ),
+    Campaign(
+        f"{_OF_KEY}observation_and_commands",
+        "Household games, text and commands for all",
+        "valid_unseen",
+        "Household games, text and commands",
     ),
     Campaign(
         f"alfworld-tiny training.updates=30 {EQUAL_STEPS}",
@@ -152,28 +160,31 @@ def campaign_section(
 
 
 def keys_section(trainings: Sequence[campaign_table.Trained]) -> str:
-    """What G2PO's key changes in comparison with the text, for the estimators with the same rate in both campaigns."""
+    """What a state key changes in comparison with the text, for the estimators with the same rate in both campaigns."""
     found = {(one.settings.removeprefix(_OF_KEY), one.estimator, one.seed): one for one in trainings}
     lines = []
-    for name in campaign_table.ESTIMATORS:
-        pairs = [
-            (found["published_g2po", name, seed], text)
-            for (key, estimator, seed), text in found.items()
-            if key == "observation" and estimator == name and ("published_g2po", name, seed) in found
-        ]
-        if pairs and pairs[0][0].rate == pairs[0][1].rate and name != "grpo":
-            after, during = (
-                paired_difference(
-                    *(100 * np.array([getattr(one, figure) for one in side]) for side in zip(*pairs, strict=True))
+    for key, title in KEYS.items():
+        for name in campaign_table.ESTIMATORS:
+            pairs = [
+                (one, found["observation", name, seed])
+                for (its_key, estimator, seed), one in found.items()
+                if (its_key, estimator) == (key, name) and ("observation", name, seed) in found
+            ]
+            if pairs and pairs[0][0].rate == pairs[0][1].rate and name != "grpo":
+                lines.append(
+                    [title, name, str(len(pairs)), *(str(_lead(pairs, figure)) for figure in ("after", "during"))]
                 )
-                for figure in ("after", "during")
-            )
-            lines.append([name, str(len(pairs)), str(after), str(during)])
     return (
-        "## Household games, G2PO's key minus the text\n\nDifferences in points between the first two campaigns, paired by training seed, for estimators with the same "
-        "learning rate in both; ± as above, not corrected. The key has no effect on GRPO, whose trainings are identical in both.\n\n"
-        + markdown_table(["estimator", "seeds", "after", "while training"], lines)
+        "## Household games, other keys minus the text\n\nDifferences in points to the campaign with the text, paired by training seed, for estimators with the same "
+        "learning rate in both; ± as above, not corrected. The key has no effect on GRPO, whose trainings with G2PO's key and with the text are identical.\n\n"
+        + markdown_table(["key", "estimator", "seeds", "after", "while training"], lines)
     )
+
+
+def _lead(pairs: Sequence[tuple[campaign_table.Trained, campaign_table.Trained]], figure: str) -> Difference:
+    """The mean difference of a figure within pairs, in points."""
+    one, other = (100 * np.array([getattr(each, figure) for each in side]) for side in zip(*pairs, strict=True))
+    return paired_difference(one, other)
 
 
 def trials_of(campaign: Campaign, estimators: Set[str]) -> list[campaign_table.RateTrial]:

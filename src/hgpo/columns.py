@@ -214,7 +214,7 @@ def is_array_like(kind: type) -> bool:
     return hasattr(kind, "__array__") and not issubclass(kind, np.generic)
 
 
-def reals(name: str, column: list[Any] | NDArray[Any]) -> FloatArray:
+def as_floats(name: str, column: list[Any] | NDArray[Any]) -> FloatArray:
     """Return a column of finite numbers as float64[N] (a copy).
 
     Raises:
@@ -246,7 +246,7 @@ def whole_numbers(name: str, column: list[Any] | NDArray[Any]) -> IntArray:
     return array.astype(np.int64)
 
 
-def truths(name: str, column: list[Any] | NDArray[Any]) -> BoolArray:
+def as_bools(name: str, column: list[Any] | NDArray[Any]) -> BoolArray:
     """Return a column of True/False (or 1/0) as bool[N].
 
     Raises:

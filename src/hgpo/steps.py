@@ -162,7 +162,7 @@ class StepBatch:
         trajectory_group_M = _trajectory_groups(interned["group"], interned["trajectory"], labels)
         order_N, start_M1 = _time_order(interned["trajectory"], step_N, labels["trajectory"])
 
-        penalty_N = columns.reals("penalty", raw["penalty"]) if "penalty" in raw else np.zeros(count)
+        penalty_N = columns.as_floats("penalty", raw["penalty"]) if "penalty" in raw else np.zeros(count)
         if (penalty_N < 0).any():
             row = int(np.argmax(penalty_N < 0))
             columns.fail("penalty", row, f"is subtracted, so it must be at least 0, got {penalty_N[row]}")
@@ -171,19 +171,19 @@ class StepBatch:
             trajectory=interned["trajectory"],
             step=step_N,
             observation=interned["observation"],
-            reward=columns.reals("reward", raw["reward"]),
+            reward=columns.as_floats("reward", raw["reward"]),
             penalty=penalty_N,
-            bootstrap=columns.reals("bootstrap", raw["bootstrap"]) if "bootstrap" in raw else np.zeros(count),
+            bootstrap=columns.as_floats("bootstrap", raw["bootstrap"]) if "bootstrap" in raw else np.zeros(count),
             order=order_N,
             trajectory_start=start_M1,
             trajectory_group=trajectory_group_M,
             action=interned.get("action"),
             prompt=interned.get("prompt"),
-            value=columns.reals("value", raw["value"]) if "value" in raw else None,
+            value=columns.as_floats("value", raw["value"]) if "value" in raw else None,
             next_observation=interned.get("next_observation"),
-            success=columns.truths("success", raw["success"]) if "success" in raw else None,
+            success=columns.as_bools("success", raw["success"]) if "success" in raw else None,
             response_log_prob=_log_prob(raw["response_log_prob"]) if "response_log_prob" in raw else None,
-            truncated=columns.truths("truncated", raw["truncated"]) if "truncated" in raw else None,
+            truncated=columns.as_bools("truncated", raw["truncated"]) if "truncated" in raw else None,
             embedding=vector_ND,
             labels=MappingProxyType(labels),
         )
@@ -205,7 +205,7 @@ def _check_only_last(batch: StepBatch) -> None:
 
 def _log_prob(raw: Any) -> FloatArray:
     """Check the column `response_log_prob`; up to 0.001 becomes 0, as sums of float32 logarithms are rounded."""
-    value_N = columns.reals("response_log_prob", raw)
+    value_N = columns.as_floats("response_log_prob", raw)
     if (value_N > _LOG_PROB_ROUNDING).any():
         row = int(np.argmax(value_N))
         columns.fail(

@@ -18,7 +18,7 @@ from hgpo.policies.base import Request
 from hgpo.policies.language_model import GenerationLimits, LanguageModel
 from hgpo.policies.local import TransformersPolicy
 from hgpo.policies.tiny import build_model, build_tokenizer
-from hgpo.policies.vllm import EngineFailed, EnginePolicy, make_vllm_policy
+from hgpo.policies.vllm import EngineFailed, VllmPolicy, make_vllm_policy
 from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.runner import collect
 from real_model import real_model_file
@@ -44,12 +44,12 @@ def disturb(model: Any, share: float = 0.02) -> None:
 
 
 @pytest.fixture(scope="module")
-def tiny() -> EnginePolicy:
+def tiny() -> VllmPolicy:
     return make_vllm_policy(tiny_model())
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.4, 0.0])
-def test_log_probs_equal_those_of_a_fresh_forward_pass(tiny: EnginePolicy, temperature: float) -> None:
+def test_log_probs_equal_those_of_a_fresh_forward_pass(tiny: VllmPolicy, temperature: float) -> None:
     responses = respond(tiny, random_prompts(40), temperature=temperature)
 
     assert gaps(responses, tiny.language_model.model, temperature=temperature).max() <= 1e-4
@@ -61,7 +61,7 @@ def test_log_probs_equal_those_of_a_fresh_forward_pass(tiny: EnginePolicy, tempe
     assert {one.finished for one in responses} == {True, False}
 
 
-def test_more_prompts_than_are_read_at_once_are_answered_each_by_its_seed(tiny: EnginePolicy) -> None:
+def test_more_prompts_than_are_read_at_once_are_answered_each_by_its_seed(tiny: VllmPolicy) -> None:
     """Whole: in pieces, vLLM would turn back the generator of a request, which ends the engine on a CPU."""
     prompts = [" ".join(WORDS[(first + place) % len(WORDS)] for place in range(40)) for first in range(250)]
 
@@ -71,7 +71,7 @@ def test_more_prompts_than_are_read_at_once_are_answered_each_by_its_seed(tiny: 
     assert gaps(responses, tiny.language_model.model).max() <= 1e-4
 
 
-def test_greedy_answers_are_those_of_the_built_in_backend(tiny: EnginePolicy) -> None:
+def test_greedy_answers_are_those_of_the_built_in_backend(tiny: VllmPolicy) -> None:
     prompts = random_prompts(30)
     expected = generate(TransformersPolicy(tiny.language_model), prompts, temperature=0)
 
@@ -82,7 +82,7 @@ def test_greedy_answers_are_those_of_the_built_in_backend(tiny: EnginePolicy) ->
         np.testing.assert_allclose(one.log_probs, other.log_probs, atol=1e-4)
 
 
-def test_a_requests_seed_alone_decides_its_answer(tiny: EnginePolicy) -> None:
+def test_a_requests_seed_alone_decides_its_answer(tiny: VllmPolicy) -> None:
     prompts = random_prompts(20)
     together = texts(respond(tiny, prompts))
 
@@ -91,7 +91,7 @@ def test_a_requests_seed_alone_decides_its_answer(tiny: EnginePolicy) -> None:
     assert texts(respond(tiny, prompts, seed=1)) != together
 
 
-def test_many_episodes_are_collected_in_the_same_way_every_time(tiny: EnginePolicy) -> None:
+def test_many_episodes_are_collected_in_the_same_way_every_time(tiny: VllmPolicy) -> None:
     tasks = LimitedSuite(CorridorSuite(), 5).tasks("train")
     rules = RolloutRules(get_template("compact"), history_length=0, temperature=1.0)
 

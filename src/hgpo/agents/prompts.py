@@ -121,8 +121,8 @@ def parse_tagged(response: str, *, fallback_characters: int) -> ParsedAction:
     """The published rules: the action is the lower-cased text of the first `<action>…</action>`.
 
     Invalid when the tag pair is missing, when the `<think>…</think>` pair is missing, or when the response holds
-    a CJK character. Without a tag the last `fallback_characters` of the response are the action (30 for ALFWorld, 20
-    for WebShop in the published recipe).
+    a CJK character. Without a complete pair the last `fallback_characters` of the response are the action (30 for
+    ALFWorld, 20 for WebShop in the published recipe).
 
     Unlike in the published code, an `<action>` inside a thought is ignored: a thinking model considers several actions.
     """

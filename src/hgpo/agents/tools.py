@@ -55,7 +55,7 @@ class ToolsTemplate:
         return Message("assistant", answer), Message("user", as_response(seen))
 
     def parse(self, response: str) -> ParsedAction:
-        """The only tool call of an answer, outside thoughts; without one the answer is invalid, with the reason."""
+        """The one tool call of an answer, outside thoughts; none or several make it invalid, with the reason."""
         try:
             return ParsedAction(_read(response)[1].action, True)
         except ToolCallError as error:

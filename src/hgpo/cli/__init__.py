@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-TRUST_HELP = "import the modules that the settings of a run from elsewhere name, which runs their code"
+TRUST_HELP = "trust a run that was made elsewhere: import the modules that its settings name, which runs their code"
 
 
 def add_file_arguments(parser: argparse.ArgumentParser) -> None:

@@ -34,8 +34,8 @@ of verl or verl-agent (a folder of JSONL files named by step), or a table of any
 with a row per episode or per step. Each PATH is checked by itself. Nothing that a file names is imported or played.
 
 Prints the number of different tasks and their splits, the seeds, and success of every checkpoint with a 95 % CI over
-tasks; of several checkpoints the peak, the last and the mean; and what an equal panel, in which every task is played
-equally often, would need. Violations are named with their tasks:
+tasks; of several checkpoints the peak, the last and the mean; and what would make all tasks equally often played.
+Violations are named with their tasks:
 
 {kinds}
 
@@ -67,7 +67,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--column", action="append", default=[], metavar="NAME=KEY", help="read a column from another key; repeatable"
     )
     parser.add_argument(
-        "--reported", type=float, metavar="PERCENT", help="a published success: is it the peak, the last or the mean?"
+        "--reported",
+        type=float,
+        metavar="PERCENT",
+        help="published success in %%; says which checkpoint has it: peak, last or mean",
     )
     parser.add_argument("--json", action="store_true", help="print the whole report as JSON and nothing else")
 
@@ -146,9 +149,9 @@ def _print_violations(console: Console, one: Audit) -> None:
         console.print(f"  {_named(violation.tasks)}")
     last = one.passes[-1]
     if last.more:
-        console.print(f"equal panel: play {counted(len(last.more), 'task')} more: {_named(last.more)}")
+        console.print(f"to equalise: play {counted(len(last.more), 'task')} more: {_named(last.more)}")
     if last.fewer:
-        console.print(f"equal panel: leave out plays of {counted(len(last.fewer), 'task')}: {_named(last.fewer)}")
+        console.print(f"to equalise: leave out plays of {counted(len(last.fewer), 'task')}: {_named(last.fewer)}")
     console.print("no violation\n" if not one.violations else "")
 
 

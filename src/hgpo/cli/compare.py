@@ -54,7 +54,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite FILE")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="draw learning curves: .svg, .png, .pdf")
     parser.add_argument(
-        "--smooth", type=int, default=1, metavar="N", help="a point of a curve is the mean of N updates (default: 1)"
+        "--smooth",
+        type=int,
+        default=1,
+        metavar="N",
+        help="points of curves are means over the last N updates (default: 1)",
     )
 
 

@@ -25,7 +25,8 @@ Check this machine: hgpo, Python, packages, verl, devices, environments, and dat
 cannot run; training needs neither the report's packages nor verl nor real data.
 
 With --engine verl, check what that engine needs: packages and GPUs; with a recipe also the CPUs that Ray places
-(TransferQueue, placement groups) and estimates of GPU and host memory. Ends with status 1 if verl would not start.
+(TransferQueue, placement groups) and estimates of GPU and host memory, GPU hours and disk. Ends with status 1 if verl
+would not start.
 
 examples:
   hgpo doctor
@@ -54,7 +55,7 @@ OPTIONAL_PACKAGES = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.description = DESCRIPTION
-    parser.add_argument("recipe", nargs="?", type=Path, help="with --engine: a TOML file with settings")
+    parser.add_argument("recipe", nargs="?", type=Path, help="with --engine: a recipe's name or file")
     parser.add_argument("overrides", nargs="*", metavar="section.name=value", help="settings that replace the recipe's")
     parser.add_argument("--engine", choices=["verl"], help="check the requirements of this engine")
 

@@ -54,12 +54,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--games", type=int, help="only the first N tasks")
     parser.add_argument("--checkpoint", default="newest", help="newest, start, or an update's number (default: newest)")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="file of the result")
-    parser.add_argument("--force", action="store_true", help="overwrite FILE and NAME.rollouts.jsonl without a log")
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="overwrite FILE and NAME.rollouts.jsonl even without a log of an evaluation",
+    )
     parser.add_argument(
         "--at-once", type=int, metavar="N", help="most concurrent tasks (default: 64 with --server, else 256)"
     )
     parser.add_argument(
-        "--prices", type=float, nargs=2, metavar=("PROMPT", "RESPONSE"), help="of a million tokens; adds the cost"
+        "--prices",
+        type=float,
+        nargs=2,
+        metavar=("PROMPT", "RESPONSE"),
+        help="prices of a million prompt and response tokens; the result then has the cost",
     )
     parser.add_argument("--max-cost", type=float, help="stop at this cost; the same command resumes")
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)

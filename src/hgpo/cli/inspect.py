@@ -27,7 +27,7 @@ examples:
   hgpo inspect runs/quickstart --update 40 -o update-40.html
   hgpo inspect rollouts.parquet --estimator hgpo --option history_length=4 --gamma 0.95 -o report.html
   hgpo inspect conversations.jsonl --trajectories --state tool_call -o report.html
-  hgpo inspect verl_rollouts/ --column observation=room --column final_reward=score -o report.html
+  hgpo inspect verl_rollouts/ --column observation=input --column final_reward=score -o report.html
   hgpo inspect runs/quickstart --figures out/
 """
 
@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite FILE even if it is not a report")
     parser.add_argument("--update", type=int, nargs="+", metavar="N", help="only these updates")
     parser.add_argument("--max-steps", type=int, default=20_000, metavar="N", help="steps to show (default: 20000)")
-    add_estimator_argument(parser, "the estimator of the training (default: the run's, else hgpo)")
+    add_estimator_argument(parser, "the estimator whose advantages are explained (default: the run's, else hgpo)")
     add_option_argument(parser, "estimator")
     parser.add_argument("--gamma", type=float, help="discount of the step return (default: the run's, else 0.95)")
     add_file_arguments(parser)

@@ -32,7 +32,7 @@ SHOWN = 20
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.description = DESCRIPTION
-    parser.add_argument("action", choices=("list", "build", "check"), help="what to do")
+    parser.add_argument("action", choices=("list", "build", "check"), help="see above")
     parser.add_argument(
         "words",
         nargs="*",

@@ -8,8 +8,8 @@ from pathlib import Path
 from hgpo.cli import TRUST_HELP, check_output
 
 DESCRIPTION = """\
-Play games with the policy of a run, N rollouts each from the same start, and store every step: prompt, response,
-action, reward, tokens. `hgpo advantages` reads the file.
+Play tasks with the policy of a run, --group-size rollouts of each, and store every step: prompt, response, action,
+reward, tokens. `hgpo advantages` reads the file.
 
 examples:
   hgpo rollout runs/quickstart -o rollouts.parquet

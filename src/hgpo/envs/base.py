@@ -97,10 +97,10 @@ class TaskSuite(Protocol):
 
 
 class TaskSplits:
-    """A suite whose splits are made on first use; one warning then lists what is left out.
+    """A suite whose splits are made on first use; one warning per split then lists the omitted records.
 
     Args:
-        make: split -> function that makes its tasks, the training split first; called once at most.
+        make: split -> function that makes its tasks, the training split first; each is called at most once.
         expert: makes an expert for demonstrations; None for a suite without one.
         description: what runs store with the options.
         skipped: split -> number of records left out, by reason; complete once the split is made.

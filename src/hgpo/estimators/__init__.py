@@ -87,10 +87,11 @@ def compute_advantages(batch: StepBatch, estimator: str = "hgpo", gamma: float =
         **options: fields of the estimator's options class; "hgpo" also takes preset="paper" | "verl-agent".
 
     Returns:
-        `.values` float64[N] and `.returns` float64[N] in the batch's row order; `.levels`, empty without step groups.
+        `.values` float64[N] and `.returns` float64[N] in the batch's row order; `.levels`, empty for estimators whose
+        advantage is not made of levels.
 
     Raises:
-        ValueError: an unknown estimator or option, a value out of range, or as `Estimator.run`.
+        ValueError: an unknown estimator or option, a value out of range, or an error of `Estimator.run`.
         TypeError: `batch` is not a `StepBatch`.
     """
     entry = get(estimator)

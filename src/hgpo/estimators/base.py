@@ -58,7 +58,7 @@ _UNUSED_TEXT = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Comparison:
+class ComparedSteps:
     """The steps that each step of a level is compared with: its group, or all groups that match its group.
 
     Attributes:
@@ -217,9 +217,9 @@ class Level:
         """The groups as runs of neighbours in group order; where `present_N` is False, the run is not a group."""
         return Runs.from_starts(self.starts_N)
 
-    def comparison(self) -> Comparison:
+    def comparison(self) -> ComparedSteps:
         """The steps that each step is compared with: its group, or all groups that match it."""
-        return Comparison(self.runs(), self.row_N, self.batch_trajectory, self.matches)
+        return ComparedSteps(self.runs(), self.row_N, self.batch_trajectory, self.matches)
 
     def _to_rows(self, column_N: NDArray[Any], absent: float | None = None) -> NDArray[Any]:
         if absent is not None and self.present_N is not None:

@@ -102,7 +102,7 @@ def prompts_differ(prompt_P: IntArray, groups: Runs) -> float | None:
     return float(np.sum(size_G * differ_G)) / float(np.sum(size_G * shared_G))
 
 
-def sizes_seen(size_P: IntArray, percents: tuple[int, ...]) -> list[int]:
+def size_percentiles(size_P: IntArray, percents: tuple[int, ...]) -> list[int]:
     """For each percentage p, the smallest s such that at least p % of the steps are in groups of at most s members.
 
     Example: steps in groups of 1, 1 and four times 4 members: two of six are in groups of one, so 10 % gives 1 and
@@ -353,7 +353,7 @@ def _with_groups(summary: LevelSummary, batch: StepBatch, return_N: FloatArray, 
     runs = Runs.from_starts(starts_P)
     equal_G, size_P = runs.size_G, level.size[row_P]
     size_G = size_P[runs.start_G]
-    p10, p50, p90, largest = sizes_seen(size_P, (10, 50, 90, 100))
+    p10, p50, p90, largest = size_percentiles(size_P, (10, 50, 90, 100))
     summary = replace(
         summary,
         groups=len(size_G),

@@ -102,9 +102,11 @@ class HgpoOptions:
         check_integer("ddof", self.ddof, lowest=0, highest=1)
         check_number("epsilon", self.epsilon)
         if self.weight_type == "pooled" and self.baseline == "critic":
-            raise ValueError("weight_type='pooled' weighs group means: leave baseline='critic' out")
+            raise ValueError("weight_type='pooled' needs group means: remove baseline='critic'")
         if Matching.of(self).soft and (self.context == "prompt" or self.weight_type == "pooled"):
-            raise ValueError("context='prompt' and weight_type='pooled' need equal steps: set match_threshold = 1")
+            raise ValueError(
+                "context='prompt' and weight_type='pooled' compare equal states only: set match_threshold = 1"
+            )
 
     @classmethod
     def from_preset(cls, preset: str = "paper", **options: Any) -> HgpoOptions:

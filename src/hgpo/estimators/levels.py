@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hgpo.columns import BoolArray, FloatArray, IntArray
-from hgpo.estimators.base import Advantages, Comparison, Level, check_choice, check_number
+from hgpo.estimators.base import Advantages, ComparedSteps, Level, check_choice, check_number
 from hgpo.estimators.matches import Matches, history_matches
 from hgpo.grouping import GroupedValues, GroupStatistics, Runs, StepGroups, changes, clear_rounding, group_statistics
 from hgpo.returns import discounted_errors, discounted_returns, episode_magnitudes, episode_returns
@@ -187,7 +187,7 @@ def step_level(
     """
     runs, present_N = Runs.from_starts(groups.starts[k]), groups.present[k]
     if statistics is None:
-        statistics, runs = Comparison(runs, groups.row_N, batch_trajectory, matches).statistics(compared, norm.ddof)
+        statistics, runs = ComparedSteps(runs, groups.row_N, batch_trajectory, matches).statistics(compared, norm.ddof)
     factor_G = leave_one_out(statistics.count_G) if norm.baseline == "leave_one_out" else None
     advantage_N = normalised(statistics, runs, norm, factor_G)
     used_N = (statistics.count_G > 1.0)[runs.run_N]

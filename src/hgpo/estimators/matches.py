@@ -152,7 +152,7 @@ class Matches:
         begin_C, end_C = first_G1[group_C], first_G1[group_C + 1]
         pair_T, part_T = ranges(begin_C, end_C), np.repeat(np.arange(len(group_C)), end_C - begin_C)
         width, target_T = int(trajectory_C.max()) + 1, self.target_E[pair_T]
-        left_out_T = places(group_C * width + trajectory_C, target_T * width + trajectory_C[part_T])
+        left_out_T = indices_of(group_C * width + trajectory_C, target_T * width + trajectory_C[part_T])
         whole_T = (left_out_T < 0) | (target_T == self.source_E[pair_T])
         return part_T, pair_T, np.where(whole_T, target_T, self.count + left_out_T)
 
@@ -285,7 +285,7 @@ def _intersection(
     key_E = second.source_E * second.count + second.target_E
     found: list[tuple[IntArray, IntArray, FloatArray, FloatArray]] = []
     for at, source, target in first.pairs_of(first_G):
-        other = places(key_E, second_G[source] * second.count + second_G[target])
+        other = indices_of(key_E, second_G[source] * second.count + second_G[target])
         kept = (other >= 0) & (action_G[source] == action_G[target])
         at, other = at[kept], other[kept]
         similarity = np.minimum(first.similarity_E[at], second.similarity_E[other])
@@ -309,14 +309,14 @@ def other_trajectories(
     """
     group_W, trajectory_W, mean_W = compared
     width = int(trajectory_W.max()) + 1
-    own_V = places(group_W * width + trajectory_W, group_V * width + trajectory_V)
+    own_V = indices_of(group_W * width + trajectory_W, group_V * width + trajectory_V)
     count_V = (np.bincount(group_W)[group_V] - 1).astype(np.float64)
     sum_V: FloatArray = np.bincount(group_W, weights=mean_W)[group_V] - mean_W[own_V]
     sum_V[count_V == 0.0] = 0.0
     return count_V, sum_V / np.maximum(count_V, 1.0)
 
 
-def places(key_E: IntArray, wanted: IntArray) -> IntArray:
+def indices_of(key_E: IntArray, wanted: IntArray) -> IntArray:
     """Index of each wanted key in `key_E`, which is ascending without duplicates; -1 for a key that it lacks."""
     place = np.minimum(np.searchsorted(key_E, wanted), len(key_E) - 1)
     return np.where(key_E[place] == wanted, place, -1)

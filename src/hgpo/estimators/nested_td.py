@@ -9,7 +9,8 @@
     w = m / (m + b sigma_k^2 / tau_k^2)                                      m: number of trajectories in g
 
 A group g of level 0 contains the steps of a task in one state. A group of level k contains those of them that also
-share the k (state, action) pairs before the state, as in HGPO; its parent is the group of level k - 1 that contains it.
+share the k (state, action) pairs before the state, as in HGPO with context="observation_action"; its parent is the
+group of level k - 1 that contains it.
 V_K(s_t) is the value of the level-K group of step t. The targets depend on the values and the values on the targets, so
 the values are computed as the fixed point of these equations.
 
@@ -44,9 +45,17 @@ from itertools import pairwise
 import numpy as np
 
 from hgpo.columns import FloatArray, IntArray
-from hgpo.estimators.base import Advantages, Comparison, Estimator, check_choice, check_history, check_number, to_rows
+from hgpo.estimators.base import (
+    Advantages,
+    ComparedSteps,
+    Estimator,
+    check_choice,
+    check_history,
+    check_number,
+    to_rows,
+)
 from hgpo.estimators.levels import BATCH_MODES, Matching, Normalisation, batch_scaled, step_level
-from hgpo.estimators.matches import places
+from hgpo.estimators.matches import indices_of
 from hgpo.estimators.mixed_effects import Partition, action_cells
 from hgpo.estimators.pooled import Spread, moment_terms
 from hgpo.estimators.transition_graph import won
@@ -103,7 +112,7 @@ class NestedTdOptions:
             if check_number(name, getattr(self, name)) > 1.0:
                 raise ValueError(f"{name} must be at most 1, got {getattr(self, name)!r}")
         if self.difference_power == 0:
-            raise ValueError("difference_power must be above 0: it would make all advantages 1 or -1")
+            raise ValueError("difference_power must be above 0: with 0, every advantage would be 1, -1 or 0")
         if not isinstance(self.bootstrap_truncated, bool):
             raise ValueError(f"bootstrap_truncated must be True or False, got {self.bootstrap_truncated!r}")
         check_choice("mode", self.mode, BATCH_MODES)
@@ -119,7 +128,7 @@ def nested_td(batch: StepBatch, gamma: float, options: NestedTdOptions) -> Advan
     groups = group_steps(batch, options.history_length, context)
     matches = Matching.of(options).levels(batch, groups, context)
     levels = [
-        Comparison(Runs.from_starts(starts_N), groups.row_N, batch.trajectory, each)
+        ComparedSteps(Runs.from_starts(starts_N), groups.row_N, batch.trajectory, each)
         for starts_N, each in zip(groups.starts, matches, strict=True)
     ]
     states = levels[0].groups
@@ -185,7 +194,7 @@ def _next_states(batch: StepBatch, row_M: IntArray, first_G: IntArray) -> IntArr
     width = max(int(batch.observation.max()), int(batch.next_observation.max())) + 1
     key_G = batch.group[first_G] * width + batch.observation[first_G]  # ascending, as groups are sorted by it
     key_M = batch.group[row_M] * width + batch.next_observation[row_M]
-    return places(key_G, key_M)
+    return indices_of(key_G, key_M)
 
 
 def _action_correction(batch: StepBatch, groups: StepGroups, states: Runs, power: float) -> FloatArray:
@@ -219,7 +228,7 @@ class _NestedValues:
         unknown: index of the unknown value.
     """
 
-    def __init__(self, levels: list[Comparison], weight_N: FloatArray, shrinkage: float) -> None:
+    def __init__(self, levels: list[ComparedSteps], weight_N: FloatArray, shrinkage: float) -> None:
         self._levels, self._weight_N, self._shrinkage = levels, weight_N, shrinkage
         self._parents = [coarse.groups.run_N[fine.groups.start_G] for coarse, fine in pairwise(levels)]
         self._trajectories = [level.trajectories_G() for level in levels[1:]]
@@ -285,7 +294,7 @@ class _NestedValues:
         ]
 
 
-def _spread(level: Comparison, value_N: FloatArray) -> Spread:
+def _spread(level: ComparedSteps, value_N: FloatArray) -> Spread:
     """How many steps each step is compared with, and its deviation from their mean."""
     if level.matches is None:
         return Partition.of(level.groups.run_N).spread(value_N)

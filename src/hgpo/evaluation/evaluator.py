@@ -126,7 +126,9 @@ class Evaluator:
         began = time.perf_counter()
         if not self._play(missing, done, priced, log, keep_going=keep_going):
             ended = sum(log.finished(task.id) for task in episodes)
-            self.reporter.say(f"{priced.cost:.4f} spent of {max_cost:g}: {ended} of {len(episodes)} episodes are done")
+            self.reporter.say(
+                f"cost {priced.cost:.4f} of --max-cost {max_cost:g}: {ended} of {len(episodes)} episodes are done"
+            )
             return None
         stored = summarise_evaluation(
             [log.episodes[task.id] for task in episodes],

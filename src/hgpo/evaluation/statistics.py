@@ -138,7 +138,7 @@ def gain(before: Evaluation, after: Evaluation) -> Rate:
     tasks, or none, changed. `ValueError` if the tasks differ.
     """
     if before.tasks_won.keys() != after.tasks_won.keys():
-        raise ValueError("the two evaluations were not on the same tasks, so their difference is not a gain")
+        raise ValueError("the two evaluations have different tasks, so their results cannot be paired")
     first, second = before.success, after.success
     correlation = _correlation(*([one.tasks_won[task] for task in before.tasks_won] for one in (before, after)))
     mean = second.mean - first.mean

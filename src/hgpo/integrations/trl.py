@@ -107,7 +107,7 @@ def turns_of(row: Mapping[str, Any], prompt: Any, completion: Any) -> list[Turn]
 
 
 def over_answers(advantages_B: Sequence[np.ndarray], mask_BT: torch.Tensor) -> torch.Tensor:
-    """Write each row's advantages to its runs of ones, the first to the first run.
+    """Give the tokens of a row's i-th run of ones the row's i-th advantage.
 
     Rows without a run, such as truncated ones that TRL leaves out, and rows without advantages are 0.
 

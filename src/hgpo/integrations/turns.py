@@ -150,8 +150,8 @@ def new_part(
         if not said:
             return rest
     warnings.warn(
-        "a prompt does not continue the prompt before it, so the tokens that the environment added are not separable "
-        "from the history, and this state is compared with no other: give the observations themselves (`observe`)",
+        "a prompt does not extend the previous prompt, so its new observation cannot be separated from the history, "
+        "and this step is compared with no other; pass the observations with `observe`",
         ComparisonWarning,
         stacklevel=2,
     )

@@ -352,7 +352,7 @@ class PromptLayout:
 
 
 def lay_out_apart(prompts: Sequence[TokenIds], pad_token: int) -> PromptLayout:
-    """One row per prompt, padded on the left."""
+    """One row per prompt, padded on the left, the longest first."""
     order_U = np.argsort([-len(prompt) for prompt in prompts], kind="stable")
     ids_UP, mask_UP = pad_left([prompts[index] for index in order_U], pad_token)
     ids_GP, mask_GP = np.zeros((0, 0), dtype=np.int64), np.zeros((0, 0), dtype=np.bool_)

@@ -103,7 +103,8 @@ def load_model(
 
     Raises:
         IncompleteModelError: weights are missing, surplus or of another shape.
-        ValueError: a revision without a hub name, a missing .gguf file, or a missing package to read it.
+        ValueError: an unusable source (revision without a hub name, missing .gguf file or package to read it, adapter
+            without its model, damaged file) or an unknown device.
         OSError: transformers finds nothing to load.
     """
     where = resolve_device(device)

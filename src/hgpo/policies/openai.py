@@ -249,10 +249,10 @@ class ServerPolicy:
         if name in self._rejected:
             return  # by a concurrent request
         self._rejected.add(name)
-        now = f"requests leave {name} out"
+        now = "now left out"
         other = _LENGTH_NAMES.get(name)
         if other is not None and other not in self._rejected and name == self._length_parameter:
-            self._length_parameter, now = other, f"requests have {other} in its place"
+            self._length_parameter, now = other, f"now sent as {other}"
         self._warn(f"{self.model} does not accept {name} = {sent[name]} ({told}): {now}")
 
     def read(self, completion: Mapping[str, Any], body: Mapping[str, Any], requests: int, seconds: float) -> Response:

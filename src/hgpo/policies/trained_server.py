@@ -228,7 +228,9 @@ class TrainedServerPolicy(ServerPolicy):
         if len(values) > most:
             raise ServerRefused(f"{gives} a {whose} of {len(values)} tokens; the limit is {most}")
         if min(values) < 0 or max(values) >= self._vocabulary:
-            raise ServerRefused(f"{gives} {whose} token ids that the model does not have: it must serve the same model")
+            raise ServerRefused(
+                f"{gives} {whose} token ids outside the model's vocabulary: it must serve the same model"
+            )
         return np.array(values, dtype=np.int32)
 
     async def _highest_log_prob(self, temperature: float) -> float:

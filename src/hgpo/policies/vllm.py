@@ -48,7 +48,7 @@ def make_vllm_policy(
     max_num_seqs: int = 256,
     gpu_memory_utilization: float = GPU_SHARE,
     enforce_eager: bool | None = None,
-) -> EnginePolicy:
+) -> VllmPolicy:
     """A policy that generates with vLLM; the seed of a request determines its response.
 
     Args:
@@ -83,14 +83,14 @@ def make_vllm_policy(
             "policy.backend=transformers"
         ) from error
     engine.take_weights(language_model.model)
-    return EnginePolicy(language_model, engine)
+    return VllmPolicy(language_model, engine)
 
 
 class EngineFailed(RuntimeError):
     """vLLM raised an error, given as the cause. All open and later requests fail."""
 
 
-class EnginePolicy:
+class VllmPolicy:
     """An `AsyncPolicy` that generates with vLLM. All requests must be in one event loop."""
 
     numbers_per_response = 1  # a seed

@@ -84,7 +84,7 @@ class UpdateMetrics:
     Attributes:
         update: number of the update.
         success: share of trajectories that won; None if it is unknown which won.
-        won_by: how it is known which trajectories won: `BY_COLUMN`, `BY_REWARDS` or `UNKNOWN`, see `outcomes`.
+        won_by: how it is known which trajectories won: `BY_COLUMN`, `BY_REWARDS` or `UNKNOWN`, see `trajectories_won`.
         reward: mean undiscounted sum of rewards.
         first_return: mean discounted return of the first steps.
         length: mean steps of a trajectory.
@@ -128,7 +128,7 @@ class AnalysedUpdate:
 BY_COLUMN, BY_REWARDS, UNKNOWN = "column", "rewards", "unknown"
 
 
-def outcomes(batch: StepBatch) -> tuple[BoolArray | None, str]:
+def trajectories_won(batch: StepBatch) -> tuple[BoolArray | None, str]:
     """Whether each trajectory won, bool[M], and how this is known.
 
     The column `success` says it. Without the column, if the rewards of every trajectory sum to 0, 1 or -1, those with
@@ -159,7 +159,7 @@ def analyse(steps: StoredBatch, estimators: Sequence[ReportEstimator], gamma: fl
     options = paper_settings(estimators).parsed
     consistency = prompt_consistency(batch, return_N, options.history_length, options.mode)
     lengths_M = np.diff(batch.trajectory_start)
-    won_M, won_by = outcomes(batch)
+    won_M, won_by = trajectories_won(batch)
     metrics = UpdateMetrics(
         update=steps.update,
         success=None if won_M is None else float(won_M.mean()),

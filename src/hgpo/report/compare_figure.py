@@ -25,10 +25,10 @@ def check_figure(path: Path) -> None:
 
 
 def draw_curves(entries: Sequence[Entry], smooth: int, path: Path) -> None:
-    """Write the figure whole or not at all; the same input gives the same bytes.
+    """Draw success while training by update, a line per label; the same input gives the same bytes.
 
     A line is the mean over the runs of a label at the updates that all have, its band their lowest to highest. A point
-    is the mean of the last `smooth` updates. Files have no curve.
+    is the mean of the last `smooth` updates. Result files that belong to no run have no curve.
 
     Raises:
         ValueError: `smooth` is below 1, no run has metrics, or the metrics of a run are damaged.

@@ -242,7 +242,7 @@ class Columns:
         return known
 
     def add_texts(self, store: TextStore, texts: Iterable[str | None]) -> Column:
-        """Add a column with the numbers of texts in `store`."""
+        """Add texts to `store`, and a column with their indices there."""
         return self.add(np.array([store.add(text) for text in texts], dtype=np.int64))
 
     def bytes(self) -> bytes:

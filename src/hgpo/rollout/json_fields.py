@@ -65,7 +65,7 @@ class NewField:
 
     @property
     def name(self) -> str:
-        """The path, and the first keys of the object in braces."""
+        """The field's path and, for messages, up to three keys of the outermost object."""
         keys, path = self.field
         owner = f" of {{{', '.join(keys[:3])}{', …' * (len(keys) > 3)}}}" if len(keys) > 1 else ""
         return escaped(path + owner)

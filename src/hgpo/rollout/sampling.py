@@ -32,7 +32,7 @@ def task_indices(seed: int, tasks: int, start: int, count: int) -> list[int]:
     return drawn
 
 
-def uniform_groups(steps: Sequence[StepRecord]) -> set[str]:
+def equal_reward_groups(steps: Sequence[StepRecord]) -> set[str]:
     """Names of the groups of two or more whose rollouts all earned the same total reward."""
     played = outcomes(steps)
     totals: dict[str, set[float]] = {}
@@ -42,21 +42,21 @@ def uniform_groups(steps: Sequence[StepRecord]) -> set[str]:
     return {group for group, values in totals.items() if len(values) == 1 and sizes[group] > 1}
 
 
-def exchange_uniform(steps: Sequence[StepRecord], fresh: Sequence[StepRecord]) -> tuple[set[str], int]:
-    """Replace a uniform group of `steps` by every group of `fresh` that is not uniform, in order of names.
+def replace_equal_reward_groups(steps: Sequence[StepRecord], fresh: Sequence[StepRecord]) -> tuple[set[str], int]:
+    """Replace groups of `steps` with equal rewards by groups of `fresh` with unequal ones, one for one by name.
 
     Args:
         steps: steps of the update.
-        fresh: steps of at most as many other groups as `steps` has uniform ones.
+        fresh: steps of at most as many other groups as `steps` has groups with equal rewards.
 
     Returns:
         The names of the groups that are left out, old and new ones, and the number of old ones among them. The number
         of groups stays the same.
 
-    Example: of the groups a, b and c the last two are uniform; d and e are drawn for them, and e is uniform too. Then
-    d replaces b: `({"b", "e"}, 1)`.
+    Example: the rewards in b are equal, and those in c, but not those in a; d and e are drawn for b and c, and only
+    those in d are unequal. Then d replaces b: `({"b", "e"}, 1)`.
     """
     drawn = {record.group for record in fresh}
-    useful = drawn - uniform_groups(fresh)
-    making_way = sorted(uniform_groups(steps))[: len(useful)]
+    useful = drawn - equal_reward_groups(fresh)
+    making_way = sorted(equal_reward_groups(steps))[: len(useful)]
     return {*making_way, *(drawn - useful)}, len(useful)

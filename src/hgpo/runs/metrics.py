@@ -68,7 +68,7 @@ def update_row(
 
 
 def rollout_metrics(steps: Sequence[StepRecord]) -> dict[str, float]:
-    """Success, reward, lengths, token counts, and the shares of valid, cut and admissible responses."""
+    """The metrics of the episodes; docs/reference/metrics.md lists them."""
     played = outcomes(steps)
     counts = StepCounts.of(steps)
     metrics = {

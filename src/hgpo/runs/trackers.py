@@ -249,7 +249,7 @@ def check_trackers(tracking: TrackingSettings, engine: Engine) -> None:
         if name not in known:
             remedy = ", or train with --engine verl" if name in OF_VERL else ""
             raise ConfigError(
-                f"tracking.to: there is no tracker {name!r}; take {', '.join(known)}{remedy}", "tracking.to"
+                f"tracking.to: there is no tracker {name!r}; choose from {', '.join(known)}{remedy}", "tracking.to"
             )
         packages = [package for package in (known[name], None if verl else "accelerate") if package]
         if not all(map(find_spec, packages)):

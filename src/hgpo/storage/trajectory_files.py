@@ -135,7 +135,7 @@ def _reward(steps: list[Step], line: Mapping[str, Any], keys: Mapping[str, str])
     if len(sources) != 1:
         found = f"has {' and '.join(sources)}" if sources else "no reward"
         raise ValueError(
-            f"{found}: give {final}, of the whole trajectory, or {each}, one for each step, or a reward with each step"
+            f"{found}: give one of {final} (of the whole trajectory), {each} (one per step), or a reward in each step"
         )
     if line["rewards"] is not None:
         rewards = [converted(value, number, each) for value in _list(line["rewards"], each)]

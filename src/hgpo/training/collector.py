@@ -14,7 +14,7 @@ from hgpo.rollout.monitor import RolloutMonitor
 from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.records import StepRecord
 from hgpo.rollout.runner import collect
-from hgpo.rollout.sampling import exchange_uniform, task_indices, uniform_groups
+from hgpo.rollout.sampling import equal_reward_groups, replace_equal_reward_groups, task_indices
 
 
 def sampling_temperature(settings: RolloutSettings, update: int, updates: int) -> float:
@@ -89,12 +89,12 @@ class Collector:
         replaced: list[StepRecord] = []
         resampled = 0
         for attempt in range(1, settings.resample_uniform_groups + 1):
-            uniform = uniform_groups(steps)
+            uniform = equal_reward_groups(steps)
             if not uniform:
                 break
             fresh = self._play(f"{update}.{attempt}/", tasks_drawn, len(uniform), temperature)
             tasks_drawn += len(uniform)
-            leaving, count = exchange_uniform(steps, fresh)
+            leaving, count = replace_equal_reward_groups(steps, fresh)
             drawn = [*steps, *fresh]
             steps = [record for record in drawn if record.group not in leaving]
             replaced += [record for record in drawn if record.group in leaving]

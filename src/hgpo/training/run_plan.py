@@ -238,7 +238,7 @@ def check_memory(
     *,
     own_critic: bool = False,
 ) -> None:
-    """Print an estimate above 1 GiB; warn where it exceeds what is available."""
+    """Print the estimate of the memory if it exceeds 1 GiB; warn if it exceeds the available memory."""
     device = resolve_device(policy.device)
     phases = estimate_memory(model, policy, training, start, device, own_critic=own_critic)
     available = available_gib(device)

@@ -105,7 +105,7 @@ VIOLATIONS: dict[str, tuple[list[Row], dict[str, list[str]], str]] = {
     "a task three times": (
         rows_of([*TASKS, TASKS[2], TASKS[2]]),
         {"repeated": [TASKS[2]]},
-        f"equal panel: leave out plays of 1 task: {TASKS[2]} (2)",
+        f"to equalise: leave out plays of 1 task: {TASKS[2]} (2)",
     ),
     "a task twice with one seed, at equal numbers of plays": (
         [*rows_of(TASKS, {"seed": 2}, seed=1), *rows_of(TASKS, seed=2)],
@@ -115,9 +115,9 @@ VIOLATIONS: dict[str, tuple[list[Row], dict[str, list[str]], str]] = {
     "a task less often": (
         rows_of([*TASKS, *TASKS[:5]]),
         {"unequal": [TASKS[5]]},
-        f"equal panel: play 1 task more: {TASKS[5]} (1)",
+        f"to equalise: play 1 task more: {TASKS[5]} (1)",
     ),
-    "missing tasks": (rows_of(TASKS[1:5]), {"missing": [TASKS[0], TASKS[5]]}, "equal panel: play 2 tasks more"),
+    "missing tasks": (rows_of(TASKS[1:5]), {"missing": [TASKS[0], TASKS[5]]}, "to equalise: play 2 tasks more"),
     "tasks of another split": (rows_of([*TASKS, *OTHERS]), {"other split": OTHERS}, "valid_seen 6, valid_unseen 2"),
     "training tasks": (rows_of([*TASKS, *TRAINED]), {"training": TRAINED}, "of the split train"),
     "unknown tasks": (rows_of([*TASKS, "made-up"]), {"unknown": ["made-up"]}, "unknown 1"),

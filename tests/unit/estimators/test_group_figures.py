@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgpo.estimators.diagnostics import prompts_differ, sizes_seen, variance_explained
+from hgpo.estimators.diagnostics import prompts_differ, size_percentiles, variance_explained
 from hgpo.grouping import Runs
 
 
@@ -116,11 +116,11 @@ def test_prompts_by_hand() -> None:
 
 
 def test_sizes_seen_by_hand() -> None:
-    assert sizes_seen(np.array([1, 4, 4, 4, 4, 1]), (10, 33, 34, 50, 100)) == [1, 1, 4, 4, 4]
+    assert size_percentiles(np.array([1, 4, 4, 4, 4, 1]), (10, 33, 34, 50, 100)) == [1, 1, 4, 4, 4]
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.integers(1, 100))
 def test_sizes_seen_equals_the_loop(sizes: list[int], percent: int) -> None:
     of_steps = sorted(size for size in sizes for _ in range(size))
     expected = next(s for s in of_steps if 100 * sum(t <= s for t in of_steps) >= percent * len(of_steps))
-    assert sizes_seen(np.repeat(sizes, sizes), (percent,)) == [expected]
+    assert size_percentiles(np.repeat(sizes, sizes), (percent,)) == [expected]

@@ -70,7 +70,7 @@ def test_gain_is_paired_by_task():
     change = gain(before, after)
     assert change.mean == pytest.approx(2 / 3)
     assert change.low < change.mean < change.high
-    with pytest.raises(ValueError, match="not on the same tasks"):
+    with pytest.raises(ValueError, match="cannot be paired"):
         gain(before, summary([end("heat/0", won=True)]))
 
 

@@ -59,5 +59,5 @@ def test_what_is_new_in_a_prompt():
     assert new_part([1], [], [1, 3]) == (3,)
     assert new_part([1, 2], [70, 71, 8, 9], [1, 2, 8, 9, 3]) == (3,)  # the template left out the thought
     for prompt in ([1, 3, 4], [1], [1, 2, 5, 3]):
-        with pytest.warns(ComparisonWarning, match="does not continue the prompt before it"):
+        with pytest.warns(ComparisonWarning, match="does not extend the previous prompt"):
             assert new_part([1, 2], [70, 8], prompt) == tuple(prompt)

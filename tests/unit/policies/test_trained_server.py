@@ -297,8 +297,8 @@ def log_prob(value):
     ("change", "said"),
     [
         (fewer_log_probs, r"[0-3] log-probs for [1-4] tokens"),
-        (setting("token_ids", [3, 10**6]), "token ids that the model does not have"),
-        pytest.param(setting("token_ids", [-1]), "token ids that the model does not have", marks=pytest.mark.slow),
+        (setting("token_ids", [3, 10**6]), "token ids outside the model's vocabulary"),
+        pytest.param(setting("token_ids", [-1]), "token ids outside the model's vocabulary", marks=pytest.mark.slow),
         (setting("token_ids", ["3"]), "token ids that are not integers"),
         pytest.param(setting("token_ids", [[3], [4, 5]]), "token ids that are not integers", marks=pytest.mark.slow),
         (setting("token_ids", [3] * 9), "a response of 9 tokens; the limit is 4"),

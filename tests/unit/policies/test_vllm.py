@@ -20,7 +20,7 @@ from hgpo.envs.base import Task
 from hgpo.policies.backends import BACKENDS
 from hgpo.policies.base import PromptTooLong, Request, TokenIds, draw_requests
 from hgpo.policies.language_model import LanguageModel
-from hgpo.policies.vllm import EngineFailed, EnginePolicy, Written, computing_type
+from hgpo.policies.vllm import EngineFailed, VllmPolicy, Written, computing_type
 from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.runner import collect
 from hgpo.utils.progress import Reporter
@@ -29,7 +29,7 @@ from tiny_models import random_prompts, tiny_model
 RECIPE = Path(__file__).parents[2] / "corridor.toml"
 
 
-def requests_for(policy: EnginePolicy, prompts: list[str]) -> list[Request]:
+def requests_for(policy: VllmPolicy, prompts: list[str]) -> list[Request]:
     return draw_requests(prompts, policy, np.random.default_rng(0), temperature=1.0)
 
 
@@ -72,9 +72,9 @@ class SeededEngine:
         assert not self.open
 
 
-def make_policy(language_model: LanguageModel, failing_step: int | None = None) -> EnginePolicy:
+def make_policy(language_model: LanguageModel, failing_step: int | None = None) -> VllmPolicy:
     engine: Any = SeededEngine(language_model, failing_step)
-    return EnginePolicy(language_model, engine)
+    return VllmPolicy(language_model, engine)
 
 
 def test_an_engine_that_fails_fails_every_answer_that_is_awaited_and_all_later_ones() -> None:

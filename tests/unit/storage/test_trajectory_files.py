@@ -117,7 +117,7 @@ def test_keys_may_have_other_names_and_ids_may_be_left_out(tmp_path):
             "step 0 has no 'observation'. There are action; --column",
         ),
         ({"messages": None, "steps": [7]}, "step 0 is not an object: 7"),
-        ({"reward": None}, "no reward: give 'reward', of the whole trajectory, or 'rewards'"),
+        ({"reward": None}, "no reward: give one of 'reward' (of the whole trajectory), 'rewards'"),
         ({"rewards": [0, 1]}, "has 'reward' and 'rewards': give"),
         ({"reward": None, "rewards": [1]}, "'rewards' has 1 numbers for 2 steps"),
         ({"reward": "much"}, "'reward': could not convert"),

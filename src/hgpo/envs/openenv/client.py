@@ -158,7 +158,7 @@ def _is_text(field: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Play:
+class ServerSettings:
     """Settings that all tasks of a server share.
 
     Attributes:
@@ -245,7 +245,7 @@ class OpenEnvEnv:
         first_seen: seed -> first observation of the task's last reset, shared by all environments of the task.
     """
 
-    play: Play
+    play: ServerSettings
     start: Mapping[str, Any]
     first_seen: dict[int | None, str]
     _connection: Connection | None = None

@@ -14,8 +14,8 @@ from hgpo.envs.openenv.client import (
     USUAL_ACTIONS,
     Connection,
     OpenEnvEnv,
-    Play,
     RefusedByServer,
+    ServerSettings,
     action_field,
     read_page,
 )
@@ -58,7 +58,7 @@ def openenv_suite(
     address = parse_address(url, allow_remote=allow_remote)
     state = _state(address, timeout)
     found = action_field or _action_field(address, timeout)
-    play = Play(address, timeout, found, text_field, win_reward, same_start)
+    play = ServerSettings(address, timeout, found, text_field, win_reward, same_start)
     sizes = _splits_of(state)
     description: Json = {"server": address.pages, "environment": state.get("environment")}
     if sizes is not None and seeds is not None:
@@ -119,7 +119,7 @@ def _splits_of(state: Json) -> dict[str, int] | None:
 class _Tasks(MadeOnAccess[Task]):
     """The tasks of a split, identified by seeds from `first_seed` on or, if that is None, by their numbers."""
 
-    def __init__(self, split: str, size: int, play: Play, first_seed: int | None) -> None:
+    def __init__(self, split: str, size: int, play: ServerSettings, first_seed: int | None) -> None:
         super().__init__(size)
         self._split, self._play, self._first_seed = split, play, first_seed
 

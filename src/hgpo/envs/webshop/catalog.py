@@ -24,7 +24,7 @@ from hgpo.envs.base import Element, MadeOnAccess
 from hgpo.envs.webshop import goals as goal_rules
 from hgpo.envs.webshop.goals import Goal, noun_tagger
 from hgpo.envs.webshop.index import SearchIndex, TextArray, memory_map
-from hgpo.envs.webshop.product import Product, iterate_records, read_facts, read_mapping, read_products
+from hgpo.envs.webshop.product import Product, iterate_records, read_attributes, read_mapping, read_products
 from hgpo.utils.files import flush_tree, scratch_folder
 
 SCHEMA_VERSION = 1
@@ -86,7 +86,7 @@ class Catalog:
             ValueError: a file is malformed; the message names the file and the record.
         """
         noun_tagger(nouns)  # reject an unknown tagger before reading
-        facts, left_out = read_facts(Path(attributes)), Counter[str]()
+        facts, left_out = read_attributes(Path(attributes)), Counter[str]()
         records = iterate_records(Path(products))
         found = tuple(read_products(records, facts, source=str(products), left_out=left_out))
         if not found:

@@ -55,7 +55,7 @@ def _by_id(path: Path, records: list[Any]) -> Mapping[str, Any]:
     return {asin: several[0] if len(several) == 1 else several for asin, several in found.items()}
 
 
-def read_facts(path: Path) -> Mapping[str, Mapping[str, Any]]:
+def read_attributes(path: Path) -> Mapping[str, Mapping[str, Any]]:
     """The file of attributes: per product id an object with `attributes` and perhaps an instruction.
 
     `ValueError` names the file and the product.
@@ -64,7 +64,7 @@ def read_facts(path: Path) -> Mapping[str, Mapping[str, Any]]:
     for asin, entry in facts.items():
         where = f"{path}: attributes of {asin}"
         if not isinstance(entry, Mapping):
-            raise ValueError(f"{where}: a list, not an object; if people wrote them as goals, use human_goals")
+            raise ValueError(f"{where}: expected an object, not a list; a file of human-written goals is human_goals")
         if given(entry, "attributes") is not None:
             texts(entry["attributes"], where)
     return facts

@@ -21,9 +21,9 @@ from hgpo.envs.base import Task
 from hgpo.envs.env_checker import EnvContractError
 from hgpo.integrations.verl.config import AGENT_LOOP
 from hgpo.integrations.verl.env_pool import (
-    EnginePolicy,
     EnvironmentPool,
     EpisodeLost,
+    VerlPolicy,
     play_remotely,
 )
 from hgpo.integrations.verl.env_worker import WorkerSettings
@@ -160,7 +160,7 @@ class StepwiseAgentLoop(AgentLoopBase):  # type: ignore[misc]
         rules = replace(shared.rules, temperature=float(sampling_params["temperature"]))  # differs in validation
         environment = await shared.pool.start(row["split"], int(row["task_index"]), seed=int(row["seed"]))
         with one_server(self.server_manager) as client:
-            policy = EnginePolicy(client, shared.encoder, sampling_params, shared.max_response_tokens)
+            policy = VerlPolicy(client, shared.encoder, sampling_params, shared.max_response_tokens)
             return episode_rows(await play_remotely(ids, environment, policy, rules))
 
 

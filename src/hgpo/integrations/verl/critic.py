@@ -77,7 +77,7 @@ class VerlCritic:
         return Values(value_B[: len(steps)], bootstrap_N)
 
     def train(self, batch: StepBatch, update: int) -> dict[str, Any]:
-        """Train on all steps; return the metrics. Before, rescale the head so that the new scale changes no value.
+        """Train on all steps; return the metrics. First update the scale, and the head so that values stay the same.
 
         Args:
             batch: the steps that `estimate` received, with the values that it returned.

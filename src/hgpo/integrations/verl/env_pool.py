@@ -58,7 +58,7 @@ async def play_remotely(
         await environment.close()
 
 
-class EnginePolicy:
+class VerlPolicy:
     """verl's rollout engine as the policy of one episode.
 
     The engine samples with its own generator, seeded by verl's settings, and gets its weights from verl.

@@ -83,7 +83,10 @@ _EVALUATION_ATTEMPTS = 3  # at an evaluation task whose environment is lost
 
 
 class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
-    """A trainer without verl's training loop. `global_steps` is verl's name for the update's number."""
+    """verl's trainer with this project's tasks, advantages, evaluations and files; a subclass adds a mode's loop.
+
+    `global_steps` is verl's name for the update's number.
+    """
 
     update_state: UpdateState  # of the update under way
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from hgpo.envs.env_checker import EnvContractError, check_step
-from hgpo.envs.openenv.client import Play, action_field
+from hgpo.envs.openenv.client import ServerSettings, action_field
 from hgpo.envs.openenv.protocol import parse_address
 
 
-def play(**options: Any) -> Play:
-    return Play(parse_address("http://127.0.0.1:8000"), 1.0, "text", **options)
+def play(**options: Any) -> ServerSettings:
+    return ServerSettings(parse_address("http://127.0.0.1:8000"), 1.0, "text", **options)
 
 
 def read(observation: Any, reward: Any = None, done: Any = False, **options: Any) -> tuple[Any, ...]:

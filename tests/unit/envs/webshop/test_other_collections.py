@@ -154,7 +154,7 @@ def test_several_files_of_other_names_are_a_question(tmp_path: Path) -> None:
         ),
         ({"B1": {"attributes": {"color": "blue"}}}, "attributes of B1 is not a list of strings but dict"),
         ({"B1": {"attributes": [None]}}, "attributes of B1 is not a list of strings: element 0"),
-        ({"B1": [ANN]}, "attributes of B1: a list, not an object; if people wrote them as goals, use human_goals"),
+        ({"B1": [ANN]}, "attributes of B1: expected an object, not a list; a file of human-written goals"),
         ({"B1": {"instruction": 1, "instruction_attributes": "blue"}}, "instruction_attributes of B1"),
         ({"B1": {"instruction": ["a"], "instruction_attributes": ["blue"]}}, "instruction of B1 is list, not text"),
         ([{"attributes": ["blue"]}], "element 0: expected an object with the id of its product, 'asin'"),

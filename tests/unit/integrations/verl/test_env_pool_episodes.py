@@ -16,10 +16,10 @@ from corridor import CorridorSuite
 from hgpo.agents import get_template
 from hgpo.envs.wrappers import LimitedSuite
 from hgpo.integrations.verl.env_pool import (
-    EnginePolicy,
     EnvironmentPool,
     EpisodeLost,
     RemoteEnvironment,
+    VerlPolicy,
     play_remotely,
 )
 from hgpo.integrations.verl.env_worker import WorkerSettings
@@ -61,8 +61,8 @@ class Engine:
         return SimpleNamespace(token_ids=tokens, log_probs=log_probs, extra_fields={"global_steps": 7})
 
 
-def engine_policy(policy: TransformersPolicy, engine: Any) -> EnginePolicy:
-    return EnginePolicy(engine, policy.language_model.encoder, {"top_p": 1.0}, MAX_RESPONSE)
+def engine_policy(policy: TransformersPolicy, engine: Any) -> VerlPolicy:
+    return VerlPolicy(engine, policy.language_model.encoder, {"top_p": 1.0}, MAX_RESPONSE)
 
 
 def play_again(
