@@ -49,7 +49,7 @@ class Transition:
 
     Attributes:
         reward: the step's reward in training.
-        won: whether the episode counts as won after this step.
+        won: whether the episode counts as won after this step: `info["won"]` was True in it or in an earlier one.
         score: the environment's grade in 0-1; without a grade, 1 if won, else 0.
         terminated, truncated: as in Gymnasium.
     """
@@ -170,7 +170,7 @@ class Episode:
     def advance(self, action: str, result: StepResult, response: str = "") -> Transition:
         """Update the episode after `action`; `response` is the text of the model, "" if no model chose the action."""
         observation, reward, terminated, truncated, info = result
-        won, score = bool(info["won"]), info.get("score")
+        won, score = self._won or bool(info["won"]), info.get("score")
         transition = Transition(
             reward=self._rules.training_reward(float(reward), first_win=won and not self._won),
             won=won,
@@ -183,6 +183,6 @@ class Episode:
         self.observation, self.info = observation, info
         self._anchor = self._key(Visit(observation, action, info))
         self.step += 1
-        self._won = self._won or won
+        self._won = won
         self.ended = transition.terminated or transition.truncated
         return transition

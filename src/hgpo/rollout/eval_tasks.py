@@ -148,7 +148,7 @@ async def play_task(task: EvalTask, player: Player) -> EpisodeResult:
     """Play one task until it is won, at most `player.agent.trials` times.
 
     A request without an answer, an environment that breaks its contract, and the cost limit end the task as failed.
-    A full context ends it as lost: it is the model's limit and affects long episodes only.
+    A full context ends it, as lost unless it was won before: it is the model's limit and affects long episodes only.
 
     Raises:
         ServerRefused: see `play_tasks`.
@@ -165,7 +165,7 @@ async def play_task(task: EvalTask, player: Player) -> EpisodeResult:
     reason = f"{type(failure).__name__}: {failure}" if failure else ""
     full = isinstance(failure, ContextFull)
     if full and not trials.won:
-        trials.won.append(False)
+        trials.won.append(bool(trials.steps) and trials.steps[-1].won)
     summary = EpisodeSummary(
         task=task.task.id,
         kind=task.task.kind,

@@ -12,9 +12,10 @@ from hgpo.agents import get_template
 from hgpo.envs.base import Task, TaskSplits
 from hgpo.envs.env_checker import EnvContractError
 from hgpo.envs.wrappers import LimitedSuite
+from hgpo.estimators.transition_graph import won
 from hgpo.policies.base import Response
 from hgpo.rollout.prompts import RolloutError, RolloutRules, fit_prompts
-from hgpo.rollout.records import outcomes, to_step_batch
+from hgpo.rollout.records import outcomes, summarise_trajectories, to_step_batch
 from hgpo.rollout.runner import collect
 from scripted_policy import ScriptedPolicy
 
@@ -195,6 +196,25 @@ def test_a_win_is_paid_once():
     assert [step.reward for step in steps] == [0.0, 1.0, 0.0, 0.0]
     [episode] = outcomes(steps)
     assert (episode.won, episode.total_reward) == (True, 1.0)
+
+
+class Forgetful(Endless):
+    """Goes on after the win, and says it in that step alone."""
+
+    def step(self, action):
+        before = self.won
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward, terminated, truncated, {**info, "won": info["won"] and not before}
+
+
+def test_an_episode_that_was_won_stays_won():
+    """For rewards, metrics, evaluations and estimators alike."""
+    steps = collect([Task("forgetful", "corridor", partial(Forgetful, 1))], ScriptedPolicy(walker), rules(), rng())
+    assert [step.reward for step in steps] == [0.0, 1.0, 0.0, 0.0]
+    [episode] = outcomes(steps)
+    assert (episode.won, episode.score, episode.total_reward) == (True, 1.0, 1.0)
+    assert [one.won for one in summarise_trajectories(steps, seed=0)] == [True]
+    assert won(to_step_batch(steps)).tolist() == [True]
 
 
 class Silent(Corridor):

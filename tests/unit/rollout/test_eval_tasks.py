@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
+from itertools import chain, repeat
 
 import pytest
 
-from corridor import CorridorSuite
+from corridor import Corridor, CorridorSuite
 from hgpo.agents import Agent, get_template
+from hgpo.envs.base import Task, TaskSplits
 from hgpo.envs.wrappers import LimitedSuite
-from hgpo.policies.base import RequestUsage, Response
+from hgpo.policies.base import ContextFull, RequestUsage, Response
 from hgpo.policies.openai import AnswerFailed, ServerRefused
 from hgpo.policies.wrappers import AsyncBatcher, PricedPolicy, Prices
 from hgpo.rollout.episode import Episode, EpisodeIds
@@ -126,6 +129,29 @@ def test_lessons_reach_the_next_trials_prompts():
 def test_a_game_that_is_won_is_not_tried_again():
     _, played = play(Answering(), GAMES[:1], REFLECTING)
     assert played["held_out/2"].summary.trials == (True,)
+
+
+class Forgetful(Corridor):
+    """Goes on after the win, and says in that step alone that it is won."""
+
+    def step(self, action):
+        observation, reward, _, truncated, info = super().step(action)
+        return observation, reward, False, truncated, info
+
+
+@pytest.mark.parametrize("fills", [False, True], ids=["to the step limit", "until the context is full"])
+def test_a_game_that_was_won_stays_won(fills):
+    def answer(prompt, rng):
+        if fills and prompt.endswith("place 3"):
+            raise ContextFull("full")
+        return next(actions)
+
+    actions = chain(["go right", "open door"], repeat("go right"))
+    suite = LimitedSuite(TaskSplits({"train": lambda: [Task("forgetful", "corridor", partial(Forgetful, 1))]}), 9)
+    _, played = play(Answering(answer), [EvalTask(suite.tasks("train")[0], 0, seed=7)])
+    one = played["forgetful"]
+    assert not one.steps[-1].truncated if fills else one.steps[-1].truncated
+    assert (one.summary.won, one.summary.score) == (True, 1.0)
 
 
 def test_an_answer_that_does_not_come_fails_its_game_alone():
