@@ -71,20 +71,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _replay(arguments: argparse.Namespace) -> int:
     """Print a stored game, step by step."""
-    import pyarrow.compute as pc
-
     from hgpo.storage.discover import find_step_files
     from hgpo.storage.reading import read_batch
 
-    table = read_batch(find_step_files(Path(arguments.what))[0]).table
-    trajectories = pc.unique(table["trajectory"]).to_pylist()
-    if not 0 <= arguments.game < len(trajectories):
-        raise ValueError(f"--game {arguments.game}: the file has games 0 to {len(trajectories) - 1}")
-    chosen = trajectories[arguments.game]
-    rows = table.filter(pc.equal(table["trajectory"], chosen)).sort_by("step").to_pylist()
-    _show(f"[{chosen}; game {arguments.game} of {len(trajectories)}]\n{rows[0]['observation']}")
-    for row in rows:
-        sys.stdout.write(step_text(row, whole_prompt=arguments.prompts) + "\n")
+    stored = read_batch(find_step_files(Path(arguments.what))[0])
+    names = stored.batch.labels["trajectory"]
+    if not 0 <= arguments.game < len(names):
+        raise ValueError(f"--game {arguments.game}: the file has games 0 to {len(names) - 1}")
+    begin, end = stored.batch.trajectory_start[arguments.game : arguments.game + 2]
+    rows = stored.table.take(stored.batch.order[begin:end]).to_pylist()
+    _show(f"[{names[arguments.game]}; game {arguments.game} of {len(names)}]\n{rows[0]['observation']}")
+    for number, row in enumerate(rows):
+        sys.stdout.write(step_text(row | {"step": number}, whole_prompt=arguments.prompts) + "\n")
     return 0
 
 
@@ -147,6 +145,7 @@ def _play_in_person(arguments: argparse.Namespace) -> int:
     tasks = suite.tasks(arguments.split or suite.splits[0])
     environment = tasks[_game(arguments.game, len(tasks))].make()
     observation, info = environment.reset()
+    won = False
     goal = str(info.get("task", ""))
     if goal and goal not in observation:
         _show(f"[task: {goal}]")
@@ -156,9 +155,10 @@ def _play_in_person(arguments: argparse.Namespace) -> int:
             _show("\n".join(_admissible(info)))
             continue
         observation, reward, terminated, truncated, info = environment.step(command)
+        won = won or info["won"]
         _show(observation)
         if terminated or truncated:
-            _show(f"[{'won' if info['won'] else 'over'}; reward {reward:g}]")
+            _show(f"[{'won' if won else 'over'}; reward {reward:g}]")
             break
     return 0
 

@@ -92,6 +92,33 @@ def test_a_stored_game_is_shown_again(tmp_path, capsys) -> None:
     assert "no such file" in capsys.readouterr().err
 
 
+def test_a_game_that_was_won_before_its_end_is_shown_as_won(monkeypatch, capsys) -> None:
+    step = Corridor.step
+
+    def goes_on(self, action):
+        observation, reward, won, *_, info = step(self, action)
+        return observation, reward, self.place == 2, False, info
+
+    monkeypatch.setattr(Corridor, "step", goes_on)
+    shown = play(monkeypatch, capsys, "go right\nopen door\ngo right\n", "corridor:CorridorSuite")
+    assert shown.endswith("[won; reward 0]\n")
+
+
+def test_games_of_two_tasks_with_one_id_are_two_games(tmp_path, capsys) -> None:
+    """Their ids are unique within their group, and their steps are counted from 1."""
+    steps = [
+        {"group": group, "trajectory": "0", "step": step, "observation": group, "action": f"{group}{step}", "reward": 0}
+        for step in (1, 2)
+        for group in ("g1", "g2")
+    ]
+    stored = tmp_path / "steps.jsonl"
+    stored.write_text("".join(json.dumps(step) + "\n" for step in steps))
+    assert main(["play", str(stored), "--game", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("[g2/0; game 1 of 2]\ng2\n── step 1 ")
+    assert re.findall(r"── step (\d)|action +(\w+)", shown) == [("1", ""), ("", "g21"), ("2", ""), ("", "g22")]
+
+
 def test_stored_steps_that_are_none_are_refused(tmp_path, capsys) -> None:
     row = {"group": "a", "trajectory": [[]], "step": 0, "observation": "here", "reward": 0.0}
     (tmp_path / "steps.jsonl").write_text(json.dumps(row))
