@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hgpo.cli import TRUST_HELP, check_output
 
 if TYPE_CHECKING:
-    from hgpo.config import Config, EvaluationSettings
+    from hgpo.config import Config
     from hgpo.utils.progress import Reporter
 
 DESCRIPTION = """\
@@ -121,10 +121,12 @@ def _check_arguments(arguments: argparse.Namespace) -> None:
 
 def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter) -> int:
     from hgpo.assemble import build_evaluator, build_suite, open_policy
+    from hgpo.evaluation.eval_history import name_by_command
     from hgpo.evaluation.eval_log import rollouts_path
     from hgpo.evaluation.evaluator import EvalBudget
     from hgpo.evaluation.summary import print_evaluation
     from hgpo.policies.wrappers import FREE, Prices
+    from hgpo.runs.folder import RunDirectory
     from hgpo.runs.load_settings import is_run
 
     served = config.policy.backend == "server"
@@ -135,7 +137,9 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
     suite = build_suite(config.environment, config.evaluation)
     telling = {"warn": reporter.warn, "say": reporter.say}
     policy, model, checkpoint = open_policy(arguments.policy, config, arguments.checkpoint, **telling)
-    output = arguments.output or _output_in_run(arguments, config.evaluation, checkpoint)
+    played = config.evaluation
+    name = name_by_command(played.split, checkpoint, played.temperature, played.seeds, arguments.games)
+    output = arguments.output or RunDirectory(Path(arguments.policy)).evaluation(name)
     prices = Prices(*arguments.prices) if arguments.prices else FREE
     budget = EvalBudget(prices, arguments.max_cost, arguments.at_once or (64 if served else 256))
     evaluator = build_evaluator(config, suite, reporter, budget=budget)
@@ -154,13 +158,3 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
     steps = f"; see the steps with `hgpo inspect {rollouts_path(output)}`" if keep_steps else ""
     reporter.say(f"Stored in {output}{steps}")
     return 0
-
-
-def _output_in_run(arguments: argparse.Namespace, settings: EvaluationSettings, checkpoint: str) -> Path:
-    """The result file in the run directory; its name contains split, checkpoint, temperature and seeds."""
-    from hgpo.runs.folder import RunDirectory
-
-    name = f"{settings.split}-{checkpoint}-t{settings.temperature:g}-s{'-'.join(map(str, settings.seeds))}"
-    if arguments.games is not None:
-        name += f"-first{arguments.games}"  # keeps the result of the whole evaluation set
-    return RunDirectory(Path(arguments.policy)).evaluation(name)

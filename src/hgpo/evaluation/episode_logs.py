@@ -25,7 +25,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from hgpo.evaluation.eval_history import evaluation_names, update_of
+from hgpo.evaluation.eval_history import evaluated_update, evaluation_names
 from hgpo.evaluation.result_files import StoredEvaluation, read_evaluation
 from hgpo.runs.folder import RunDirectory, lost_evaluations, open_run_directory
 from hgpo.storage.discover import NoRolloutsError, StepFile, find_step_files, number_files
@@ -65,7 +65,6 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 _OF_STEPS = ("action", "observation", "step_index", "turn")
 _HISTORY = "Prior to this step"  # in every prompt of verl-agent but the first of an episode
 _SEED_IN_NAME = re.compile(r"seed[-_ ]?(\d{1,9})")
-_UPDATE_IN_NAME = re.compile(r"-(\d{1,9})-t[^-]*-s")
 _CHECKPOINT_OF_RUN = re.compile(r"(.*) \((?:before|start|(?:update-)?(\d{1,9}))\)", re.DOTALL)
 
 
@@ -164,8 +163,7 @@ def _logs_of_run(path: Path) -> list[EpisodeLog]:
     found: dict[tuple[Any, ...], StoredEvaluation] = {}
     for name in evaluation_names(run):
         stored = read_evaluation(run.evaluation(name))
-        figures, stated = stored.evaluation, _UPDATE_IN_NAME.search(name)
-        update = int(stated[1]) if stated else update_of(name, config.training.updates)
+        figures, update = stored.evaluation, evaluated_update(name, config.training.updates)
         found.setdefault((figures.split, figures.temperature, figures.seeds, update), stored)  # `hgpo eval` may repeat
     if not found:
         raise ValueError(f"{path} has no evaluation; `hgpo eval {path}` makes one")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hgpo.evaluation.eval_log import LOG_SUFFIX
@@ -18,6 +20,23 @@ def evaluation_name(update: int, updates: int) -> str:
     if update == 0:
         return "before"
     return "after" if update >= updates else f"update-{update}"
+
+
+_BY_COMMAND = re.compile(r".*-(?:start|(\d{1,9}))-t[^-]+(?:-\d+)?-s-?\d+(?:--?\d+)*(?:-first\d+)?", re.DOTALL)
+
+
+def name_by_command(
+    split: str, checkpoint: str, temperature: float, seeds: Sequence[int], games: int | None = None
+) -> str:
+    """`valid_unseen-40-t0.4-s123`: `hgpo eval` of a checkpoint, or of `start`; with `games`, on the first tasks."""
+    first = "" if games is None else f"-first{games}"  # keeps the result of the whole evaluation set
+    return f"{split}-{checkpoint}-t{temperature:g}-s{'-'.join(map(str, seeds))}{first}"
+
+
+def evaluated_update(name: str, updates: int) -> int | None:
+    """The update after which any evaluation's policy was played, 0 for the start; None for other names."""
+    by_command = _BY_COMMAND.fullmatch(name)
+    return int(by_command[1] or 0) if by_command else update_of(name, updates)
 
 
 def evaluation_due(update: int, updates: int, every: int) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.config import Config, as_tree
-from hgpo.evaluation.eval_history import evaluation_names, newest_evaluation, update_of
+from hgpo.evaluation.eval_history import evaluated_update, evaluation_names, name_by_command, newest_evaluation
 from hgpo.evaluation.result_files import StoredEvaluation, read_evaluation
 from hgpo.evaluation.statistics import Evaluation
 from hgpo.runs.folder import RunDirectory, open_run_directory
@@ -140,8 +140,8 @@ def read_source(source: Source, name: str | None = None) -> list[Entry]:
 
 def _same_policy(run: RunDirectory, updates: int, newest: str, evaluation: Evaluation) -> list[str]:
     """Names of the evaluations that `hgpo eval` stored of the same update on other splits."""
-    seeds = "-".join(map(str, evaluation.seeds))
-    ending = f"-{update_of(newest, updates)}-t{evaluation.temperature:g}-s{seeds}"
+    checkpoint = str(evaluated_update(newest, updates) or "start")
+    ending = name_by_command("", checkpoint, evaluation.temperature, evaluation.seeds)
     own = f"{evaluation.split}{ending}"
     return [name for name in evaluation_names(run) if name.endswith(ending) and name != own]
 

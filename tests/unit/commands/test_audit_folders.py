@@ -119,6 +119,16 @@ def test_the_evaluations_of_a_run_are_those_of_the_run(tmp_path: Path, read: Rea
     assert report == read(run)[1][0]
 
 
+def test_an_evaluation_of_the_start_is_of_checkpoint_0(tmp_path: Path, read: Read) -> None:
+    """As `hgpo eval RUN --checkpoint start` stores it, of a run that did not evaluate its start."""
+    won = {"update-2": 2, "after": 1, "valid_seen-start-t0.4-s1": 5}
+    ends = {name: {task: float(place < wins) for place, task in enumerate(TASKS)} for name, wins in won.items()}
+    found = {name: panel({"put": [1.0]}, tasks_won=each, split="valid_seen") for name, each in ends.items()}
+    status, [report] = read(write_run(tmp_path / "run", found))
+    assert (status, [each["checkpoint"] for each in report["passes"]]) == (0, [0, 2, 4])
+    assert (report["peak"], report["mean"]) == (2 / 6, pytest.approx(1.5 / 6))
+
+
 @pytest.mark.parametrize("name", ["quickstart-valid_seen-1", "smollm2-valid_seen-1"])
 def test_games_are_those_of_the_set_where_sets_share_ids(name: str, tmp_path: Path, read: Read) -> None:
     tasks = manifests()[name].tasks

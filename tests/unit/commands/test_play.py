@@ -96,7 +96,7 @@ def test_a_game_that_was_won_before_its_end_is_shown_as_won(monkeypatch, capsys)
     step = Corridor.step
 
     def goes_on(self, action):
-        observation, reward, won, *_, info = step(self, action)
+        observation, reward, *_, info = step(self, action)
         return observation, reward, self.place == 2, False, info
 
     monkeypatch.setattr(Corridor, "step", goes_on)

@@ -83,6 +83,12 @@ def test_further_splits_of_the_newest_policy_are_read_too(tmp_path: Path) -> Non
     assert [entry.name for entry in read_entries([f"a={run}:after"])] == ["after"]
 
 
+def test_further_splits_of_the_start_policy_are_read_too(tmp_path: Path) -> None:
+    names = ("before", "seen-start-t0.4-s1", "seen-0-t0.4-s1", "held_out-start-t0.4-s1", "seen-start-t1-s1")
+    run = write_run(tmp_path / "a", dict.fromkeys(names, EARLY))
+    assert [entry.name for entry in read_entries([f"a={run}"])] == ["before", "seen-start-t0.4-s1"]
+
+
 def test_runs_are_labelled_by_their_settings(tmp_path: Path, file: Path) -> None:
     for name, estimator in (("a", "grpo"), ("b", "hgpo"), ("c", "hgpo")):
         write_run(tmp_path / name, {"after": LATE}, f"advantage.estimator={estimator}")

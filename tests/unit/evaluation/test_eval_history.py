@@ -5,11 +5,14 @@ from pathlib import Path
 import pytest
 
 from hgpo.evaluation.eval_history import (
+    evaluated_update,
     evaluation_due,
     evaluation_name,
     evaluation_names,
+    name_by_command,
     newest_evaluation,
     rewind_evaluations,
+    update_of,
 )
 from hgpo.runs.folder import RunDirectory, write_json
 
@@ -27,6 +30,24 @@ def names_in(folder: Path) -> list[str]:
 
 def test_each_has_its_name() -> None:
     assert [evaluation_name(update, UPDATES) for update in (0, 40, 160)] == ["before", "update-40", "after"]
+
+
+@pytest.mark.parametrize("games", [None, 5])
+@pytest.mark.parametrize("checkpoint", ["start", "40"])
+@pytest.mark.parametrize(
+    ("split", "temperature", "seeds"), [("a", 0.4, (123,)), ("a-20-t1-s1", 1e-5, (-1, 2)), ("start-t1-s1", 0.0, (0,))]
+)
+def test_a_name_of_an_evaluation_by_command_says_its_update(
+    split: str, temperature: float, seeds: tuple[int, ...], checkpoint: str, games: int | None
+) -> None:
+    name = name_by_command(split, checkpoint, temperature, seeds, games)
+    assert evaluated_update(name, UPDATES) == (0 if checkpoint == "start" else 40)
+    assert update_of(name, UPDATES) is None  # training did not make it
+
+
+def test_other_names_say_the_update_of_training() -> None:
+    names = ("before", "update-40", "after", "mine-20", "valid_unseen-123")
+    assert [evaluated_update(name, UPDATES) for name in names] == [0, 40, 160, None, None]
 
 
 @pytest.mark.parametrize(
