@@ -97,7 +97,8 @@ def test_damaged_files_are_named_and_the_rest_is_shown(run: Path, capsys: pytest
 def test_settings_that_cannot_be_read_do_not_hide_the_rollouts(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (run / "config.toml").write_text("[advantage\n")
     assert main(["inspect", str(run)]) == 0
-    assert "the defaults are assumed" in " ".join(capsys.readouterr().out.split())
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "the defaults are assumed, and states are compared by the stored observation" in shown
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     from hgpo.estimators import compute_advantages, parse_options
     from hgpo.estimators.diagnostics import summarise_levels
     from hgpo.rollout.keyed_steps import describe_matches, keyed_steps
-    from hgpo.runs.folder import state_to_apply
+    from hgpo.runs.folder import state_key_of_run
     from hgpo.runs.metrics import missing_notes
     from hgpo.storage.discover import find_step_files
     from hgpo.storage.reading import parse_columns, read_batch
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         suffix_of(arguments.output, written=True)
         check_output(arguments.output, overwrite=arguments.force)
-    options, state = parse_given(arguments.option), arguments.state or state_to_apply(arguments.rollouts)
+    options, state = parse_given(arguments.option), arguments.state or state_key_of_run(arguments.rollouts)
     parse_options(arguments.estimator, **options)  # before files are read
     columns = parse_columns(arguments.column)
     files = find_step_files(arguments.rollouts, arguments.format, columns=columns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,11 +90,14 @@ def run(arguments: argparse.Namespace) -> int:
 def report_of(arguments: argparse.Namespace) -> Report:
     """Read and analyse the steps that the arguments select."""
     from hgpo.report.report import build_report
-    from hgpo.runs.folder import state_to_apply
+    from hgpo.runs.folder import RunDirectoryError, state_key_of_run
     from hgpo.storage.reading import parse_columns
     from hgpo.storage.schema import Notice
 
     training, notices = training_of(arguments)
+    state = arguments.state
+    with suppress(RunDirectoryError, OSError):  # a notice of `training_of` names it
+        state = state or state_key_of_run(arguments.path)
     return build_report(
         arguments.path,
         training,
@@ -102,7 +106,7 @@ def report_of(arguments: argparse.Namespace) -> Report:
         notices=[Notice(text) for text in notices],
         format=arguments.format,
         columns=parse_columns(arguments.column),
-        state=arguments.state or state_to_apply(arguments.path),
+        state=state,
     )
 
 
@@ -130,7 +134,8 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[st
         try:
             run_directory, config = open_run_directory(arguments.path)
         except (RunDirectoryError, ConfigError, OSError) as error:
-            notices.append(f"the run's settings cannot be read, so the defaults are assumed: {error}")
+            states = "" if arguments.state else ", and states are compared by the stored observation"
+            notices.append(f"the run's settings cannot be read, so the defaults are assumed{states}: {error}")
         else:
             if estimator is None and ESTIMATORS.loaded(config.advantage.estimator) is None:
                 notices.append(

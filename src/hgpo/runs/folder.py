@@ -13,7 +13,7 @@ import logging
 import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from fnmatch import fnmatch
 from io import FileIO
@@ -183,12 +183,19 @@ def open_run_directory(path: Path) -> tuple[RunDirectory, Config]:
     return run, config
 
 
-def state_to_apply(path: Path) -> str | None:
-    """The state key of a run that applies to whole batches, and so to stored steps; None where there is none."""
-    with suppress(RunDirectoryError, OSError):
+def state_key_of_run(path: Path) -> str | None:
+    """The state key of the run at `path` if it applies to whole batches, and so to stored steps; None for other paths.
+
+    Raises:
+        RunDirectoryError: The run's settings cannot be read.
+    """
+    if not RunDirectory(path).config.is_file():
+        return None
+    try:
         state = open_run_directory(path)[1].rollout.state
-        return state if state == JSON else None
-    return None
+    except RunDirectoryError as error:
+        raise RunDirectoryError(f"the run's state key is unknown, name it with --state: {error}") from error
+    return state if state == JSON else None
 
 
 def append_metrics(run: RunDirectory, row: Mapping[str, Any]) -> None:

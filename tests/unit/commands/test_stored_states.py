@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from compared import write_run
 from hgpo.cli.main import main
 from hgpo.report.report import build_report
 from house import write_rows
@@ -83,6 +84,23 @@ def test_a_report_shows_observations_and_keys(talks: Path) -> None:
     plain = build_report(talks)
     assert plain.matching == ()
     assert "state" not in plain.samples[0].texts
+
+
+def test_a_run_whose_state_key_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(tmp_path / "run", {}, "rollout.state=json")
+    (run / "rollouts").mkdir()
+    seen = ('{"a": 1, "b": 2}', '{"b": 2, "a": 1}')
+    step = {"group": "g", "step": 0, "reward": 0.0}
+    write_rows(run / "rollouts" / "1.jsonl", [step | {"trajectory": n, "observation": o} for n, o in enumerate(seen)])
+    assert main(["advantages", str(run)]) == 0
+    assert capsys.readouterr().out.startswith("state key json: 100.0 % of the steps")
+    (run / "config.toml").write_text("[run]\n[rollout\n")
+    assert main(["advantages", str(run)]) == 2
+    assert "config.toml" in (error := capsys.readouterr().err)
+    assert "--state" in error
+    assert main(["advantages", str(run), "--state", "json"]) == 0
+    assert capsys.readouterr().out.startswith("state key json: 100.0 %")
+    assert main(["advantages", str(run), "--state", "observation"]) == 0
 
 
 def test_half_of_a_surrogate_pair_in_json_can_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
