@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-TRUST_HELP = "trust a run that was made elsewhere: import the modules that its settings name, which runs their code"
+TRUST_HELP = (
+    "trust a run that was made elsewhere: import the modules that its settings name, which runs their code, and use "
+    "the servers, environment variables and paths that they name"
+)
 
 
 def add_file_arguments(parser: argparse.ArgumentParser) -> None:

@@ -45,13 +45,13 @@ def run(arguments: argparse.Namespace) -> int:
     from hgpo.rollout.records import outcomes, write_rollouts
     from hgpo.rollout.runner import collect
     from hgpo.runs.folder import open_run_directory
-    from hgpo.runs.trust import allow_imports, modules_named
+    from hgpo.runs.trust import allow_settings, settings_to_trust
     from hgpo.training.load import RunPolicies, use_threads
     from hgpo.utils.progress import Reporter
 
     reporter = Reporter(quiet=arguments.quiet)
     run_directory, config = open_run_directory(arguments.run)
-    allow_imports(arguments.run, modules_named(config), trusted=arguments.trust, say=reporter.say)
+    allow_settings(arguments.run, settings_to_trust(config), trusted=arguments.trust, say=reporter.say)
     check_names(config)
     use_threads(config.run.threads)
     suite = build_suite(config.environment, config.evaluation)

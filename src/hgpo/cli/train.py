@@ -14,7 +14,7 @@ from hgpo.config import Config, describe_settings, load_config, setting_values
 from hgpo.config.recipes import recipe_names, starter_recipe, starter_settings, starters, written_settings
 from hgpo.policies.backends import AUTO
 from hgpo.runs.folder import open_run_directory
-from hgpo.runs.trust import allow_imports, allow_pickles, modules_named
+from hgpo.runs.trust import allow_pickles, allow_settings, settings_to_trust
 from hgpo.utils.text import visible_lines
 
 DESCRIPTION = """\
@@ -207,7 +207,7 @@ def _resume(path: Path, quiet: bool, started: float, *, trusted: bool) -> int:
     if run_directory.complete:
         reporter.say(f"{path} is complete; delete it to run it again. Its result:")
     else:
-        allow_imports(path, modules_named(config), trusted=trusted, say=reporter.say)
+        allow_settings(path, settings_to_trust(config, trains=True), trusted=trusted, say=reporter.say)
         _prepare_libraries()
         if config.run.engine == "verl":
             allow_pickles(path, trusted=trusted)

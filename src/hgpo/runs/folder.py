@@ -25,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from hgpo.config import Config, ConfigError, dump_config, read_config
 from hgpo.rollout.state_keys import JSON
-from hgpo.runs.trust import SIGNATURE_FILE, modules_named, sign
+from hgpo.runs.trust import SIGNATURE_FILE, settings_to_trust, sign
 from hgpo.utils.files import naming, try_lock, write_text
 
 LOCK_FILE = ".lock"
@@ -135,7 +135,7 @@ def create_run_directory(config: Config) -> RunDirectory:
     with exclusive(run.path):
         _refuse_taken(run.path)  # another process may have made it meanwhile
         settings = dump_config(config)
-        if modules_named(config) or config.run.engine == "verl":
+        if settings_to_trust(config, trains=True) or config.run.engine == "verl":
             sign(run.path, settings)
         write_text(run.config, settings, durable=True)
     return run
@@ -169,7 +169,7 @@ def open_run_directory(path: Path) -> tuple[RunDirectory, Config]:
     """Open an existing run and read its settings.
 
     The modules that the settings name are not imported, so reading a run never runs its code. Callers that need them
-    first call `hgpo.runs.trust.allow_imports`, then `hgpo.config.check_names`, which imports them.
+    first call `hgpo.runs.trust.allow_settings`, then `hgpo.config.check_names`, which imports them.
     """
     run = RunDirectory(path)
     if not run.config.exists():

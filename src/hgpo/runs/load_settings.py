@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hgpo.config import Config, ConfigError, load_config
 from hgpo.runs.folder import open_run_directory
-from hgpo.runs.trust import allow_imports, modules_named
+from hgpo.runs.trust import allow_settings, settings_to_trust
 
 _OF_AN_ENVIRONMENT = {"alfworld": (), "webshop": ("agent.template=reasoning", "environment.max_steps=15")}
 """Environment -> overrides of the default settings, as published."""
@@ -44,18 +44,18 @@ def settings_for(
         environment: name of the environment that a model plays.
         server: base address of the server that has the model.
         overrides: `section.name=value`, applied last.
-        trusted: whether a run from elsewhere may have its modules imported.
-        say: shows which modules a run has imported.
+        trusted: whether a run from elsewhere may use the modules, servers, variables and paths that it names.
+        say: shows what a run uses.
 
     Raises:
-        UntrustedRunError: the run was made elsewhere, names modules or a server, and is not trusted.
+        UntrustedRunError: the run was made elsewhere, names what needs trust, and is not trusted.
         ConfigError: an environment is given for a run, or none for a model, or a setting is invalid.
     """
     if server is None and is_run(source):
         if environment is not None:
             raise ConfigError(f"{source} is a run and has its own environment; omit {environment!r}")
         run, config = open_run_directory(Path(source))
-        allow_imports(run.path, modules_named(config), trusted=trusted, say=say)
+        allow_settings(run.path, settings_to_trust(config), trusted=trusted, say=say)
         return load_config(run.config, overrides)
     if environment is None:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Which modules named by a run may be imported, and whose pickle files may be read.
+"""Which modules, servers, environment variables and paths a run's settings may use, and whose pickle files are read.
 
 A run's settings may name parts by path, `"package.module:attribute"`, and importing a module runs its code. A run
 that this user made here is trusted. A run from elsewhere may name any module, so its modules are imported only with
@@ -15,15 +15,22 @@ import hashlib
 import hmac
 import logging
 import os
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from hgpo.agents.text_template import is_text
 from hgpo.config import Config
+from hgpo.config.loading import leaves
 from hgpo.plugins import names_module
 
 SIGNATURE_FILE = "made_here"
+_PARTS = ("environment.name", "agent.name", "agent.template", "advantage.estimator", "policy.backend", "rollout.state")
+_WRITTEN = "keep_in"
+"""The option in which an environment takes a folder to write to."""
+_OUTSIDE = re.compile(r"\$(?!(?:ALFWORLD|WEBSHOP)_DATA\b)|%\w+%|//|\\\\|:\d")
+"""In an option: an environment variable (other than those of data folders, which are only read), or an address."""
 
 logger = logging.getLogger(__name__)
 
@@ -53,45 +60,58 @@ def made_here(run: Path) -> bool:
         return False
 
 
-def modules_named(config: Config) -> dict[str, str]:
-    """{setting: path or address} of all parts that would be imported by path or contacted at an address."""
-    named = {
-        "environment.name": config.environment.name,
-        "agent.name": config.agent.name,
-        "agent.template": "" if is_text(config.agent.template) else config.agent.template,
-        "advantage.estimator": config.advantage.estimator,
-        "policy.backend": config.policy.backend,
-        "rollout.state": config.rollout.state,
-    }
-    return {setting: name for setting, name in named.items() if ":" in name}
+def settings_to_trust(config: Config, *, trains: bool = False) -> dict[str, str]:
+    """{setting: value} of all settings that a run from elsewhere may use only with `--trust`.
+
+    They name a part by path; or, in options, a server, an environment variable or a path to write to. What a policy
+    backend does with its options is not known here, so all of its options but numbers count.
+
+    Args:
+        config: the run's settings.
+        trains: whether training goes on, which contacts trackers (TensorBoard has no server) and the Ray cluster.
+    """
+    values = {name: value for name, value, _ in leaves(config)}
+    found = {name: values[name] for name in _PARTS if ":" in values[name]}
+    if is_text(config.agent.template):
+        found.pop("agent.template", None)
+    for section in ("environment.options", "agent.options", "advantage.options", "policy.options"):
+        for name, value in values[section].items():
+            is_opaque = section == "policy.options" and not isinstance(value, (int, float))
+            if is_opaque or name == _WRITTEN or _OUTSIDE.search(str(value)):
+                found[f"{section}.{name}"] = str(value)
+    if trains:
+        trackers = ", ".join(name for name in config.tracking.to or () if name != "tensorboard")
+        ray = config.verl.ray_address if config.run.engine == "verl" else None
+        found |= {name: used for name, used in (("tracking.to", trackers), ("verl.ray_address", ray)) if used}
+    return found
 
 
-def allow_imports(run: Path, named: Mapping[str, str], *, trusted: bool, say: Callable[[str], object]) -> None:
-    """Print the modules and servers that the run's settings use; reject them if the run is not trusted.
+def allow_settings(run: Path, named: Mapping[str, str], *, trusted: bool, say: Callable[[str], object]) -> None:
+    """Print what the run's settings import or use outside of the run; reject it if the run is not trusted.
 
     Args:
         run: the run's folder.
-        named: `modules_named` of the run's settings.
+        named: `settings_to_trust` of the run's settings.
         trusted: whether the user trusts the run (`--trust`).
         say: shows a line.
 
     Raises:
-        UntrustedRunError: the run names modules or a server, is not trusted, and was made elsewhere or changed since.
+        UntrustedRunError: `named` is not empty, the run is not trusted, and it was made elsewhere or changed since.
     """
     if not named:
         return
-    listed = ", ".join(f"{path!r} ({setting})" for setting, path in named.items())
-    code = any(map(names_module, named.values()))
+    listed = ", ".join(f"{value!r} ({setting})" for setting, value in named.items())
+    code = any(names_module(named.get(setting, "")) for setting in _PARTS)
     if not (trusted or made_here(run)):
         what, remedy = (
             ("code that would be run", "Read the installed code of these modules, then add --trust to run them")
             if code
-            else ("a server that would be contacted", "If you trust that server, add --trust")
+            else ("servers, environment variables or paths that would be used", "If you trust them, add --trust")
         )
         raise UntrustedRunError(
             f"{run} was made elsewhere, or its config.toml was changed since, and names {what}: {listed}. {remedy}"
         )
-    say(f"{'Importing' if code else 'Contacting'} what the run names: {listed}")
+    say(f"{'Importing' if code else 'Using'} what the run names: {listed}")
 
 
 def allow_pickles(run: Path, *, trusted: bool) -> None:

@@ -10,10 +10,11 @@ from unittest.mock import patch
 
 import pytest
 
+from chat_server import ChatServer, says
 from corridor_runs import quiet, recipe
 from hgpo.assemble import train
 from hgpo.cli.main import main
-from hgpo.config import load_config
+from hgpo.config import dump_config, load_config, read_config
 from hgpo.runs.folder import create_run_directory, open_run_directory
 from hgpo.runs.metrics import RolloutStore
 from killed import Killed
@@ -86,6 +87,35 @@ def test_what_plays_a_run_from_elsewhere_asks_first(
     assert "'innocent:Suite' (environment.name)" in error
     assert "--trust" in error
     assert not (run.parent / "imported").exists()
+
+
+@pytest.mark.parametrize("words", PLAYING.values(), ids=PLAYING)
+def test_a_run_from_elsewhere_sends_no_secret(
+    words: list[str],
+    trained_run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = Path(shutil.copytree(trained_run, tmp_path / "run"))
+    (run / "summary.json").unlink()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MY_SECRET", "secret")
+    with ChatServer(lambda body: says("go right")) as server:
+        theirs = [
+            "policy.backend=server",
+            f"policy.options.url={server.url!r}",
+            "policy.options.key_variable=MY_SECRET",
+        ]
+        theirs += ["policy.options.adapters='theirs'", "environment.name=alfworld", "evaluation.split=valid_unseen"]
+        (run / "config.toml").write_text(dump_config(read_config(run / "config.toml", theirs)))
+        status = main([*words, str(run)])
+        assert server.asked == server.keys == []
+    assert status == 2
+    error = capsys.readouterr().err
+    assert "was made elsewhere" in error
+    assert all(f"(policy.options.{option})" in error for option in ("url", "key_variable", "adapters"))
+    assert not (tmp_path / "theirs").exists()
 
 
 def test_the_pickles_of_a_run_from_elsewhere_are_not_read(

@@ -13,7 +13,7 @@ from hgpo.cli.main import main
 from hgpo.config import Config, ConfigError, dump_config, load_config
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, create_run_directory, open_run_directory
 from hgpo.runs.load_settings import settings_for
-from hgpo.runs.trust import modules_named
+from hgpo.runs.trust import settings_to_trust
 
 TEXT = "goal: {task} past {history} now {observation} step {step} costs ${{price}} can {actions}\n"
 SMALL = ["training.updates=1", "warm_start.max_updates=1", "warm_start.evaluate_every=1", "rollout.tasks_per_update=1"]
@@ -64,7 +64,7 @@ def test_a_mistake_in_the_file_names_file_and_placeholder(template: Path) -> Non
 
 def test_a_text_is_no_module(template: Path) -> None:
     config = load_config(RECIPE, [f"agent.template={template}"])
-    assert modules_named(config) == {"environment.name": "corridor:CorridorSuite"}
+    assert settings_to_trust(config) == {"environment.name": "corridor:CorridorSuite"}
 
 
 def test_a_run_never_opens_a_file_that_its_settings_name(template: Path, tmp_path: Path) -> None:
