@@ -44,7 +44,7 @@ def test_a_run_says_which_and_with_verl_wandb_has_a_key(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("engine", ["built-in", "verl"])
 def test_one_that_is_unknown_or_not_installed_is_refused_at_once(engine: str) -> None:
-    with pytest.raises(ConfigError, match="no tracker 'tensorbord'; take tensorboard, wandb"):
+    with pytest.raises(ConfigError, match="no tracker 'tensorbord'; choose from tensorboard, wandb"):
         check_trackers(*config(["tensorbord"], engine))
     with pytest.raises(ConfigError, match=r"trackio needs a package: pip install 'hgpo\[trackio\]'"):
         check_trackers(*config(["tensorboard", "trackio"], engine))
@@ -62,7 +62,7 @@ def test_verls_logger_has_some_of_its_own() -> None:
     with pytest.raises(ConfigError, match="pip install swanlab"):
         check_trackers(*config(["swanlab"], "verl"))
     check_trackers(*config(["file"], "verl"))
-    with pytest.raises(ConfigError, match=r"no tracker 'file'; take .*, or train with --engine verl"):
+    with pytest.raises(ConfigError, match=r"no tracker 'file'; choose from .*, or train with --engine verl"):
         check_trackers(*config(["file"]))
 
 
