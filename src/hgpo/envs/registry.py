@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, get_type_hints
 
-from hgpo.envs.base import TaskSuite, converted
+from hgpo.envs.base import TaskSuite, converted_option
 from hgpo.plugins import Registry, check_options
 
 SuiteFactory = Callable[..., TaskSuite]
@@ -50,7 +50,7 @@ def converted_options(name: str, factory: SuiteFactory, options: dict[str, Any])
         types = get_type_hints(declared.__init__ if inspect.isclass(declared) else declared, include_extras=True)
     except (NameError, TypeError):  # names that only a type checker imports
         return options
-    return {option: converted(option, value, types.get(option, Any)) for option, value in options.items()}
+    return {option: converted_option(option, value, types.get(option, Any)) for option, value in options.items()}
 
 
 def _why_not_factory(part: Any) -> str | None:

@@ -26,7 +26,7 @@ from hgpo.config.settings import PolicySettings, VerlSettings
 from hgpo.integrations.verl import verl_api
 from hgpo.integrations.verl.config import (
     check_for_verl,
-    leaves,
+    dotted_values,
     mapped_settings,
     on_cpu,
     reject_owned,
@@ -281,7 +281,7 @@ def compose(config: Config, *, run_directory: Path | None = None) -> Any:
     suggested = suggested_settings(config) | suggested_for_mode(verl, policy)
     mapped = mapped_settings(config, model, run.path)
     mapped |= mode_settings(verl, policy, config.rollout.tasks_per_update)
-    overrides = dict(leaves(verl.overrides))
+    overrides = dict(dotted_values(verl.overrides))
     for name in overrides:
         reject_owned(name, mapped, recomputes_log_probs=config.recomputes_log_probs)
     verl_config = verl_api.default_settings()
