@@ -55,7 +55,7 @@ class Registry(Generic[Part]):
             group: The entry-point group in which packages list their parts.
             built_in: name -> "module:attribute" of the parts of this package, imported on first use.
             addressed: A word of `ADDRESSED` -> "module:attribute" of a function whose first argument is the address.
-            check: Returns what is wrong with a part that was named by path, as a message that follows the part's name
+            check: Returns what is wrong with a part that is not registered, as a message that follows the part's name
                 ("is no …"), or None if the part may be used.
         """
         self.kind, self.group = kind, group
@@ -99,7 +99,8 @@ class Registry(Generic[Part]):
         """The part called `name`.
 
         Raises:
-            ValueError: There is no such part, or it cannot be imported; the message has the known names or the reason.
+            ValueError: There is no such part, or it cannot be imported or used; the message has the known names or the
+                reason.
         """
         if not isinstance(name, str):
             raise ValueError(f"unknown {self.kind} {name!r}; known: {', '.join(self.names())}")
@@ -108,16 +109,13 @@ class Registry(Generic[Part]):
         if name in self._built_in:
             part = self._parts[name] = self._from_path(name, self._built_in[name])
         elif (point := self._entry_point(name)) is not None:
-            part = self._parts[name] = self._loaded_from(point)
+            part = self._parts[name] = self._from_path(name, f"{point.module}:{point.attr or ''}")
         elif (word := name.partition(":")[0]) in self._addressed and ":" in name:
             make: Any = self._from_path(name, self._addressed[word])
             part = self._parts[name] = cast(Part, partial(make, name.partition(":")[2]))
         elif names_module(name):
             _search_working_folder()
-            part = self._from_path(name, name)
-            if (problem := self._check(part)) is not None:
-                raise ValueError(f"{self.kind} {name!r}: {name.partition(':')[2]!r} {problem}")
-            self._by_path[name] = part
+            part = self._by_path[name] = self._from_path(name, name)
         else:
             meant = did_you_mean(name, self.names())
             own = (
@@ -134,13 +132,6 @@ class Registry(Generic[Part]):
     def _entry_point(self, name: str) -> EntryPoint | None:
         return next(iter(installed_parts(self.group).select(name=name)), None)
 
-    def _loaded_from(self, point: EntryPoint) -> Part:
-        try:
-            part: Part = point.load()
-        except (ImportError, AttributeError) as error:
-            raise ValueError(f"{self.kind} {point.name!r} ({point.value}) cannot be loaded: {error}") from error
-        return part
-
     def _from_path(self, name: str, path: str) -> Part:
         module_name, _, attribute = path.partition(":")
         module = _imported(module_name, f"{self.kind} {name!r}")
@@ -153,6 +144,8 @@ class Registry(Generic[Part]):
                 raise ValueError(
                     f"{self.kind} {name!r}: {module_name!r} has no {attribute!r}{did_you_mean(known, public)}"
                 ) from error
+        if (problem := self._check(part)) is not None:
+            raise ValueError(f"{self.kind} {name!r}: {(attribute if path == name else path)!r} {problem}")
         return cast(Part, part)
 
 
@@ -167,23 +160,24 @@ def _installed_parts(group: str, path: tuple[str, ...]) -> EntryPoints:
     return entry_points(group=group)
 
 
-def check_options(what: str, make: Callable[..., Any], options: Iterable[str]) -> None:
-    """Check option names against the keyword-only parameters of the function that receives them.
+def check_options(what: str, make: Callable[..., Any], options: Iterable[str], *, given: int = 0) -> None:
+    """Check option names against the parameters of the function that receives them as keywords.
 
     Args:
         what: Subject of the error message, such as "agent 'react'".
         make: The function that receives the options.
         options: Names of the given options.
+        given: Number of its first parameters that are not options.
 
     Raises:
         ValueError: An option is unknown (the message lists the known ones), or a required one is missing.
     """
-    options = set(options)
-    taken = [one for one in inspect.signature(make).parameters.values() if one.kind is one.KEYWORD_ONLY]
-    names = [one.name for one in taken]
-    if unknown := sorted(options - set(names)):
-        raise ValueError(f"{what} has no option {', '.join(unknown)}; it takes {', '.join(names) or 'none'}")
-    if missing := [one.name for one in taken if one.default is one.empty and one.name not in options]:
+    parameters = list(inspect.signature(make).parameters.values())[given:]
+    taken = {one.name: one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
+    if not takes_any and (unknown := sorted(set(options) - set(taken))):
+        raise ValueError(f"{what} has no option {', '.join(unknown)}; it takes {', '.join(taken) or 'none'}")
+    if missing := [name for name, one in taken.items() if one.default is one.empty and name not in set(options)]:
         raise ValueError(f"{what} needs the option{'s' * (len(missing) > 1)} {', '.join(missing)}")
 
 

@@ -99,6 +99,38 @@ def test_modules_of_paths_are_imported_for_what_they_register(outside):
         import_named(["no_such_module:THING"])
 
 
+@pytest.mark.parametrize(
+    ("attribute", "message"),
+    [
+        ("FOUR", None),
+        ("WORD", r"number 'installed': 'installed_numbers:WORD' is no number"),
+        ("WRD", r"number 'installed': 'installed_numbers' has no 'WRD'; did you mean WORD?"),
+        ("FOUR.real", None),
+        (None, r"number 'installed': 'installed_numbers' has no ''"),
+        ("FAILS", r"number 'installed': cannot import 'installed_numbers' \(SystemExit: 3\)"),
+    ],
+)
+def test_what_a_package_lists_is_checked_when_it_is_looked_up(registry, tmp_path, monkeypatch, attribute, message):
+    metadata = tmp_path / "numbers-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: numbers\nVersion: 1.0\n")
+    point = "installed_numbers" + f":{attribute}" * (attribute is not None)
+    (metadata / "entry_points.txt").write_text(f"[hgpo.no_such_group]\ninstalled = {point}\n")
+    ends = "raise SystemExit(3)\n" * (attribute == "FAILS")
+    (tmp_path / "installed_numbers.py").write_text(f"FOUR = 4\nWORD = 'four'\n{ends}")
+    monkeypatch.syspath_prepend(tmp_path)
+    registry.check("installed")
+    assert "installed_numbers" not in sys.modules
+    try:
+        if message is None:
+            assert registry.get("installed") == 4
+        else:
+            with pytest.raises(ValueError, match=message):
+                registry.get("installed")
+    finally:
+        sys.modules.pop("installed_numbers", None)
+
+
 def test_a_module_that_exits_is_named(tmp_path, monkeypatch):
     (tmp_path / "exiting.py").write_text("raise SystemExit(3)\n")
     monkeypatch.chdir(tmp_path)
@@ -110,13 +142,24 @@ def test_options_that_a_part_does_not_take_or_cannot_do_without_are_named():
     def make(model, *, url, folder, timeout=1.0):
         return model
 
-    check_options("part 'x'", make, {"url": "", "folder": ""})
+    check_options("part 'x'", make, {"url": "", "folder": ""}, given=1)
     with pytest.raises(ValueError, match="part 'x' has no option colour; it takes url, folder, timeout"):
-        check_options("part 'x'", make, {"url": "", "folder": "", "colour": ""})
+        check_options("part 'x'", make, {"url": "", "folder": "", "colour": ""}, given=1)
     with pytest.raises(ValueError, match=r"part 'x' needs the option folder$"):
-        check_options("part 'x'", make, {"url": ""})
+        check_options("part 'x'", make, {"url": ""}, given=1)
     with pytest.raises(ValueError, match=r"part 'x' needs the options url, folder$"):
-        check_options("part 'x'", make, {})
+        check_options("part 'x'", make, {}, given=1)
+    with pytest.raises(ValueError, match="part 'x' has no option model; it takes url"):
+        check_options("part 'x'", make, {"model": ""}, given=1)
+
+
+def test_a_part_that_takes_any_option_is_checked_for_those_it_needs():
+    def make(url, /, folder, *rest, **options):
+        return url, folder, rest, options
+
+    check_options("part 'x'", make, {"folder": "", "colour": ""}, given=1)
+    with pytest.raises(ValueError, match=r"part 'x' needs the option folder$"):
+        check_options("part 'x'", make, {"colour": ""}, given=1)
 
 
 def test_an_address_is_no_module(registry):

@@ -77,7 +77,7 @@ def make_agent(name: str, spec: AgentSpec, options: Mapping[str, Any] | None = N
     """
     options = dict(options or {})
     maker = AGENTS.get(name)
-    check_options(f"agent {name!r}", maker, options)
+    check_options(f"agent {name!r}", maker, options, given=1)
     return maker(spec, **options)
 
 

@@ -20,7 +20,7 @@ from hgpo.agents.prompts import TEMPLATES
 from hgpo.agents.text_template import is_file, is_text, read_text_template
 from hgpo.config.recipes import Tree, written_settings
 from hgpo.config.settings import Config, ConfigError, Engine, WarmStartSettings
-from hgpo.envs.registry import SUITES, check_options
+from hgpo.envs.registry import SUITES, converted_options
 from hgpo.estimators import ESTIMATORS
 from hgpo.plugins import import_named
 from hgpo.policies.backends import AUTO, BACKENDS
@@ -201,7 +201,7 @@ def check_names(config: Config) -> None:
     backend = config.policy.backend
     try:
         import_named([environment.name, config.agent.name, template, estimator, backend, config.rollout.state])
-        check_options(environment.name, SUITES.get(environment.name), environment.options)
+        converted_options(environment.name, SUITES.get(environment.name), environment.options)
         TEMPLATES.check(template)
         AGENTS.check(config.agent.name)
         make_key(config.rollout.state)

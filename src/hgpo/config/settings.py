@@ -30,7 +30,7 @@ VerlMode = Literal["sync", "colocate_async", "separate_async"]
 LossAggregation = Literal["token-mean", "sequence-mean", "constant", "micro-batch-token-mean"]
 
 
-class Section(BaseModel):
+class SettingsSection(BaseModel):
     """A part of the tree: frozen, and closed to unknown names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,7 +46,7 @@ OrNone = BeforeValidator(lambda value: None if value == "none" else value)
 """TOML has no null, so "none" means None."""
 
 
-class RunSettings(Section):
+class RunSettings(SettingsSection):
     """Where a run is written and what makes it repeatable."""
 
     name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Folder name under `directory`.")
@@ -58,7 +58,7 @@ class RunSettings(Section):
     engine: Engine = Field("built-in", description="The training engine; `--engine` sets it.")
 
 
-class EnvironmentSettings(Section):
+class EnvironmentSettings(SettingsSection):
     """Which tasks the agent is trained on."""
 
     name: str = Field("alfworld", description="Registered name, entry point, or `package.module:factory`.")
@@ -67,7 +67,7 @@ class EnvironmentSettings(Section):
     options: dict[str, Any] = Field(default_factory=dict, description="Passed to the environment's factory.")
 
 
-class AgentSettings(Section):
+class AgentSettings(SettingsSection):
     """How prompts are built and responses are parsed."""
 
     name: str = Field("direct", description="Agent: direct, react, reflexion, tools, or a custom one.")
@@ -80,7 +80,7 @@ class AgentSettings(Section):
     )
 
 
-class TinyModelSettings(Section):
+class TinyModelSettings(SettingsSection):
     """Shape of the Qwen2-architecture model that is built when `policy.model = "tiny"`."""
 
     hidden_size: Positive = Field(64, description="Width; a multiple of 2 * attention_heads.")
@@ -88,7 +88,7 @@ class TinyModelSettings(Section):
     attention_heads: Positive = Field(4, description="Attention heads per layer.")
 
 
-class LoraSettings(Section):
+class LoraSettings(SettingsSection):
     """LoRA adapters, trained instead of the weights."""
 
     rank: Count = Field(0, description="Rank of the adapters; 0: the weights themselves are trained.")
@@ -111,7 +111,7 @@ class LoraSettings(Section):
         return self.alpha or 2 * self.rank
 
 
-class PolicySettings(Section):
+class PolicySettings(SettingsSection):
     """The model."""
 
     model: str = Field("tiny", description='A folder, .gguf file or hub name; or "tiny" to build one.')
@@ -138,7 +138,7 @@ class PolicySettings(Section):
     )
 
 
-class RolloutSettings(Section):
+class RolloutSettings(SettingsSection):
     """How rollouts are collected."""
 
     tasks_per_update: Positive = Field(16, description="Tasks (groups) per update.")
@@ -161,7 +161,7 @@ class RolloutSettings(Section):
     store_every: Count = Field(1, description="Updates between stored steps in rollouts/*.parquet (0: none).")
 
 
-class AdvantageSettings(Section):
+class AdvantageSettings(SettingsSection):
     """The estimator; `options` are its own."""
 
     estimator: str = Field("hgpo", description="Registered name of the estimator.")
@@ -169,7 +169,7 @@ class AdvantageSettings(Section):
     options: dict[str, Any] = Field(default_factory=dict, description="E.g. preset, mode, length_weight_alpha.")
 
 
-class TrainingSettings(Section):
+class TrainingSettings(SettingsSection):
     """The policy update, how many there are, and what is kept of them. Defaults are the published recipe's."""
 
     updates: Count = Field(160, description="Policy updates of the run.")
@@ -263,7 +263,7 @@ class TrainingSettings(Section):
         return {"true": True, "false": False}.get(str(value).lower(), value)
 
 
-class CriticSettings(Section):
+class CriticSettings(SettingsSection):
     """The critic, V(prompt) of a step (docs/algorithms/gae.md).
 
     Read where the estimator needs values: advantage.estimator = "gae", or baseline = "critic" in its options. Other
@@ -289,7 +289,7 @@ class CriticSettings(Section):
     )
 
 
-class WarmStartSettings(Section):
+class WarmStartSettings(SettingsSection):
     """Supervised start on expert demonstrations, up to a target success rate below 100 %.
 
     It is for models that do not follow instructions.
@@ -319,7 +319,7 @@ class WarmStartSettings(Section):
         return self
 
 
-class EvaluationSettings(Section):
+class EvaluationSettings(SettingsSection):
     """Evaluation on held-out tasks, before, during and after training."""
 
     split: str = Field("valid_unseen", description="Split that success is reported on.")
@@ -332,7 +332,7 @@ class EvaluationSettings(Section):
     every: Count = Field(0, description="Updates between evaluations during training (0: only first and last).")
 
 
-class TrackingSettings(Section):
+class TrackingSettings(SettingsSection):
     """Trackers that receive metrics in addition to metrics.jsonl."""
 
     to: Annotated[tuple[str, ...] | None, AfterValidator(_each_once)] = Field(
@@ -346,7 +346,7 @@ VLLM_ON_CPU = "vllm-cpu"
 """`verl.rollout`: vLLM's build for CPUs, behind verl's own server."""
 
 
-class VerlSettings(Section):
+class VerlSettings(SettingsSection):
     """Cluster, environment workers, and verl's own settings (docs/verl.md).
 
     Used with `--engine verl` only. The built-in engine ignores the table, so that one recipe serves both.
@@ -367,7 +367,7 @@ class VerlSettings(Section):
     overrides: dict[str, Any] = Field(default_factory=dict, description="verl's own settings, by verl's names.")
 
 
-class Config(Section):
+class Config(SettingsSection):
     """The whole tree; `hgpo train RECIPE.toml section.name=value …`."""
 
     run: RunSettings = RunSettings()

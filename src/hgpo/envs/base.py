@@ -183,7 +183,7 @@ Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
 """The type of an option for a seed."""
 
 
-def converted(name: str, value: object, kind: Any) -> Any:
+def converted_option(name: str, value: object, kind: Any) -> Any:
     """Convert a recipe's value to the type `kind` by pydantic's rules: a list to a tuple, a table to a dataclass.
 
     Raises:
@@ -214,7 +214,7 @@ def named_size(
     if isinstance(size, kind):
         return size
     if isinstance(size, Mapping):
-        found: Element = converted("size", {**(missing or {}), **size}, kind)
+        found: Element = converted_option("size", {**(missing or {}), **size}, kind)
         return found
     if size not in sizes:
         raise ValueError(f"unknown size {size!r}; choose one of {', '.join(map(str, sizes))}, or give its numbers")

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, get_type_hints
 
-from hgpo.envs.base import TaskSuite, converted
-from hgpo.plugins import Registry
+from hgpo.envs.base import TaskSuite, converted_option
+from hgpo.plugins import Registry, check_options
 
 SuiteFactory = Callable[..., TaskSuite]
 
@@ -32,31 +32,25 @@ def make(name: str, **options: Any) -> TaskSuite:
     """Build the suite called `name` with its own `options`.
 
     Raises:
-        ValueError: an unknown name or option.
+        ValueError: an unknown name, or as `converted_options`.
     """
     factory = SUITES.get(name)
-    return factory(**check_options(name, factory, options))
+    return factory(**converted_options(name, factory, options))
 
 
-def check_options(name: str, factory: SuiteFactory, options: dict[str, Any]) -> dict[str, Any]:
+def converted_options(name: str, factory: SuiteFactory, options: dict[str, Any]) -> dict[str, Any]:
     """Convert the options to the types that the factory's annotations declare, such as a list to a tuple.
 
     Raises:
-        ValueError: an unknown option, or a value of another type.
+        ValueError: an unknown option, a missing one, or a value of another type.
     """
-    parameters = inspect.signature(factory).parameters
-    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        unknown = sorted(set(options) - set(parameters))
-        if unknown:
-            raise ValueError(
-                f"environment {name!r} has no option {', '.join(unknown)}; it takes {', '.join(parameters) or 'none'}"
-            )
+    check_options(f"environment {name!r}", factory, options)
     declared = factory.func if isinstance(factory, partial) else factory
     try:
         types = get_type_hints(declared.__init__ if inspect.isclass(declared) else declared, include_extras=True)
     except (NameError, TypeError):  # names that only a type checker imports
         return options
-    return {option: converted(option, value, types.get(option, Any)) for option, value in options.items()}
+    return {option: converted_option(option, value, types.get(option, Any)) for option, value in options.items()}
 
 
 def _why_not_factory(part: Any) -> str | None:

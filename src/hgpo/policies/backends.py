@@ -64,7 +64,7 @@ def check_backend(name: str, options: Mapping[str, Any]) -> Backend:
     backend = BACKENDS.get(name)
     if missing := backend.missing():
         raise ValueError(f"policy backend {name!r}: {missing}")
-    check_options(f"policy backend {name!r}", backend.make, options)
+    check_options(f"policy backend {name!r}", backend.make, options, given=1)
     return backend
 
 

@@ -75,7 +75,7 @@ def packed_report(report: Report) -> str:
     start, line = texts.encoded()
     header["lines"] = texts.lines
     header["texts"] = {"start": columns.add(start), "line": columns.add(line)}
-    return pack(header, columns)
+    return pack_payload(header, columns)
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -285,7 +285,7 @@ class TextStore:
         return np.array(self._ends, dtype=np.int64), np.array(self._line_ids, dtype=np.int64)
 
 
-def pack(header: dict[str, Any], columns: Columns) -> str:
+def pack_payload(header: dict[str, Any], columns: Columns) -> str:
     """Header and columns as base64 of a zlib stream; the page's `unpack` (bytes.js) is its inverse."""
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
     return base64.b64encode(zlib.compress(struct.pack("<I", len(text)) + text + columns.bytes(), 9)).decode("ascii")

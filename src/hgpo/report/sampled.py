@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from hgpo.columns import FloatArray, IntArray
 from hgpo.estimators.base import Level
 from hgpo.estimators.transition_graph import TransitionGraph, transition_graph
+from hgpo.grouping import ranges
 from hgpo.report.analysis import AnalysedUpdate
 
 Columns = Mapping[str, NDArray[Any]]
@@ -90,22 +91,30 @@ def sample_tasks(update: AnalysedUpdate, tasks: Sequence[int]) -> list[SampledTa
         key: [(level, {name: getattr(level, name) for name in names}) for level in computed.terms]
         for key, computed in update.advantages.items()
     }
-    return [_sampled(update, graph, levels, task) for task in tasks]
+    rows, nodes = _by_task(batch.group[batch.order]), _by_task(graph.task_V)
+    return [_sampled(update, graph, levels, batch.order[rows[task]], nodes[task]) for task in tasks]
+
+
+def _by_task(task_X: IntArray) -> list[IntArray]:
+    """The indices of each task's elements, ascending."""
+    return np.split(np.argsort(task_X, kind="stable"), np.cumsum(np.bincount(task_X))[:-1])
 
 
 def _sampled(
-    update: AnalysedUpdate, graph: TransitionGraph, levels: Mapping[str, list[tuple[Level, Columns]]], task: int
+    update: AnalysedUpdate,
+    graph: TransitionGraph,
+    levels: Mapping[str, list[tuple[Level, Columns]]],
+    row_S: IntArray,
+    node_V: IntArray,
 ) -> SampledTask:
     batch = update.steps.batch
-    row_S = batch.order[batch.group[batch.order] == task]
     trajectory_M, trajectory_S = np.unique(batch.trajectory[row_S], return_inverse=True)
     unknown_M = np.full(len(trajectory_M), 2, np.int8)
-    node_V = np.flatnonzero(graph.task_V == task)
     names, number_V = _nodes(update, graph, node_V)
     [task_type] = update.steps.values("task_type", row_S[:1])
     return SampledTask(
         update=update.steps.update,
-        id=_text(batch.labels["group"][task]) or "",
+        id=_text(batch.labels["group"][batch.group[row_S[0]]]) or "",
         type=_text(task_type) or "",
         trajectory_ids=tuple(_text(batch.labels["trajectory"][number]) or "" for number in trajectory_M),
         success_M=unknown_M if update.won_M is None else update.won_M[trajectory_M].astype(np.int8),
@@ -136,7 +145,8 @@ def _level(level: Level, column_N: Columns, row_S: IntArray) -> LevelColumns:
     if (found := level.matches) is None:
         return LevelColumns(level.k, level.name, columns)
     numbers = numbers[numbers >= 0]
-    kept_E = np.flatnonzero((found.source_E != found.target_E) & np.isin(found.source_E, numbers))
+    own_E = ranges(*(np.searchsorted(found.source_E, numbers, side) for side in ("left", "right")))
+    kept_E = own_E[found.source_E[own_E] != found.target_E[own_E]]
     matches = {
         "source": np.searchsorted(numbers, found.source_E[kept_E]),
         "target": np.searchsorted(numbers, found.target_E[kept_E]),

@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import combinations, islice, pairwise
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -123,16 +124,22 @@ def _values(text: str) -> dict[Field, list[Any]]:
 
 
 def _if_new(field: Field, seen: Seen, batch: StepBatch, reward_M: np.ndarray) -> NewField | None:
-    values_of: defaultdict[int, list[set[str]]] = defaultdict(list)  # by task, of each rollout
-    for trajectory, steps in seen.items():
-        values_of[batch.trajectory_group[trajectory]].append({canonical_json(values) for _, values in steps})
-    disjoint = [one.isdisjoint(other) for task in values_of.values() for one, other in combinations(task, 2)]
-    shared = len(disjoint) - sum(disjoint)
-    if len(disjoint) < PAIRS or shared > SHARED * len(disjoint):
+    pairs = sum(comb(count, 2) for count in Counter(batch.trajectory_group[[*seen]].tolist()).values())
+    if pairs < PAIRS:
         return None
-    different = set().union(*(values for task in values_of.values() for values in task))
+    rollouts_of: defaultdict[tuple[int, str], list[int]] = defaultdict(list)  # by task and value
+    for trajectory, steps in seen.items():
+        for value in {canonical_json(values) for _, values in steps}:
+            rollouts_of[batch.trajectory_group[trajectory], value].append(trajectory)
+    shared: set[tuple[int, int]] = set()
+    most = int(SHARED * pairs)
+    for rollouts in set(map(tuple, rollouts_of.values())):
+        shared.update(islice(combinations(rollouts, 2), most + 1))  # as many as decide
+        if len(shared) > most:
+            return None
+    different = {value for _, value in rollouts_of}
     kept = _why_kept(seen, batch, reward_M)
-    return NewField(field, sum(map(len, seen.values())), len(different), len(disjoint), shared, kept)
+    return NewField(field, sum(map(len, seen.values())), len(different), pairs, len(shared), kept)
 
 
 def _why_kept(seen: Seen, batch: StepBatch, reward_M: np.ndarray) -> str:
@@ -154,12 +161,12 @@ def _relation(seen: Seen, batch: StepBatch, reward_M: np.ndarray) -> float:
     """Rank association of values and rewards, in standard deviations under permutations."""
     cells = defaultdict(list)
     for trajectory, ((step, values), *_) in seen.items():
-        place = [(isinstance(one, str), one if isinstance(one, (int, float)) else 0, str(one)) for one in values]
+        place = tuple((isinstance(one, str), one if isinstance(one, (int, float)) else 0, str(one)) for one in values)
         cells[batch.trajectory_group[trajectory], step].append((place, reward_M[trajectory]))
     together = variance = 0.0
     for members in cells.values():
-        ordered = sorted(place for place, _ in members)
-        rank = np.array([ordered.index(place) for place, _ in members], dtype=np.float64)
+        first = {place: number for number, place in reversed([*enumerate(sorted(place for place, _ in members))])}
+        rank = np.array([first[place] for place, _ in members], dtype=np.float64)
         reward = np.array([reward for _, reward in members])
         rank, reward = rank - rank.mean(), reward - reward.mean()
         together += float(rank @ reward)

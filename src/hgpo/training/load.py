@@ -138,7 +138,7 @@ def _sampler_on_cuda(policy: PolicySettings) -> tuple[str, str]:
     if (missing := vllm.missing()) is not None:
         return DEFAULT, f"Note: generation will be slow: policy.backend = auto uses vLLM on CUDA, but {missing}"
     try:
-        check_options("policy backend 'vllm'", vllm.make, policy.options)
+        check_options("policy backend 'vllm'", vllm.make, policy.options, given=1)
     except ValueError as error:
         return DEFAULT, f"Note: generation will be slow: policy.backend = auto does not use vLLM: {error}"
     share = policy.options.get("gpu_memory_utilization", GPU_SHARE)

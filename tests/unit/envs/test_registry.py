@@ -65,6 +65,19 @@ def test_an_option_nobody_reads_is_refused():
         make("corridor:CorridorSuite", length=3)
 
 
+def test_an_option_that_the_suite_needs_is_named(monkeypatch):
+    module = ModuleType("my_levels")
+
+    def levels(level: int, *, seed: int) -> CorridorSuite:
+        return CorridorSuite(level + seed)
+
+    module.levels = levels
+    monkeypatch.setitem(sys.modules, "my_levels", module)
+    with pytest.raises(ValueError, match=r"^environment 'my_levels:levels' needs the options level, seed$"):
+        make("my_levels:levels")
+    assert make("my_levels:levels", level=2, seed=1).tasks("train")[-1].id == "train/3"
+
+
 def test_a_taken_name_is_refused():
     register("corridor", CorridorSuite)
     with pytest.raises(ValueError, match="already registered"):

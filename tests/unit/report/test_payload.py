@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from hgpo.report.document import Columns, TextStore, pack
+from hgpo.report.document import Columns, TextStore, pack_payload
 from packed_reports import read_column, unpack
 
 
@@ -11,7 +11,7 @@ from packed_reports import read_column, unpack
 def test_integers_survive(values):
     columns = Columns()
     entry = columns.add(values)
-    header, stored = unpack(pack({"column": entry}, columns))
+    header, stored = unpack(pack_payload({"column": entry}, columns))
     assert read_column(header["column"], stored).tolist() == values.tolist()
 
 

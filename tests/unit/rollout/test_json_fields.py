@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import combinations
 from random import Random
 from typing import Any
 
@@ -119,6 +120,17 @@ def test_a_field_that_rollouts_share_is_never_left_out(seed: int, levels: int, s
         steps=steps,
     )
     assert set(judged(batch)) == {"id"}
+
+
+@given(st.integers(0, 2**32), st.sampled_from([60, 300, 1000]), st.integers(1, 3))
+@settings(max_examples=50, deadline=None)
+def test_the_pairs_that_share_values_are_counted_once_each(seed: int, levels: int, steps: int) -> None:
+    drawn = Random(seed)
+    batch = rollouts(lambda *_: {"id": drawn.randrange(levels)}, tasks=3, group_size=12, steps=steps)
+    seen = [[set(batch.observation[batch.trajectory == task * 12 + one]) for one in range(12)] for task in range(3)]
+    shared = sum(not one.isdisjoint(other) for task in seen for one, other in combinations(task, 2))
+    expected = [] if shared > 0.02 * 198 else [(198, shared)]
+    assert [(found.pairs, found.shared) for found in new_fields(batch)] == expected
 
 
 def test_rows_in_any_order_give_the_same_fields() -> None:

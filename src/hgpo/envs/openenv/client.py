@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from hgpo.envs.base import StepResult
 from hgpo.envs.env_checker import LARGEST_REWARD, EnvContractError, is_texts, is_tools
-from hgpo.envs.openenv.protocol import Address, BadMessage, Json, as_text, read_json
+from hgpo.envs.openenv.protocol import Address, BadMessage, Json, as_text, parse_message
 from hgpo.utils.text import safe_repr, visible
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Connection:
         with suppress(ConnectionClosed):  # messages from before the server closed can still be read
             self._socket.send(as_text(message))
         try:
-            answer = read_json(self._socket.recv(timeout=self._timeout))
+            answer = parse_message(self._socket.recv(timeout=self._timeout))
         except TimeoutError:
             self._fail(f"no answer to {kind!r} in {self._timeout:g} s", "Check the server. " + RESTART)
         except ConnectionClosed as closed:
@@ -126,7 +126,7 @@ def read_page(address: Address, path: str, timeout: float) -> Json | None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects())
     try:
         with opener.open(address.pages + path, timeout=timeout) as answer:
-            return read_json(answer.read(MOST_BYTES).decode("utf-8"))
+            return parse_message(answer.read(MOST_BYTES).decode("utf-8"))
     except (OSError, ValueError):
         return None
 

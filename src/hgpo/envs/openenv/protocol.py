@@ -20,7 +20,7 @@ class BadMessage(ValueError):
         self.code = code
 
 
-def read_json(text: str | bytes) -> Json:
+def parse_message(text: str | bytes) -> Json:
     """The object in a message.
 
     Raises:

@@ -1,7 +1,7 @@
 """Serves an environment over OpenEnv's WebSocket protocol, one session per connection, with limits for clients.
 
 All steps run one after another in the server's thread; sessions share only the tasks. Requests of browsers, which name
-their page's origin, are rejected, so that no web page can reach a server on this machine. `Session` performs no
+their page's origin, are rejected, so that no web page can reach a server on this machine. `ClientSession` performs no
 I/O.
 """
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from hgpo.envs.base import LARGEST_SEED, Env, Info, Task, TaskSuite
 from hgpo.envs.env_checker import EnvContractError
-from hgpo.envs.openenv.protocol import BadMessage, Json, as_text, error_message, is_loopback, read_json
+from hgpo.envs.openenv.protocol import BadMessage, Json, as_text, error_message, is_loopback, parse_message
 
 if TYPE_CHECKING:
     from websockets.asyncio.server import Server, ServerConnection
@@ -69,7 +69,7 @@ class Served:
 
 
 @dataclass(slots=True)
-class Session:
+class ClientSession:
     """The session of one client. `answer` takes its messages in order.
 
     Attributes:
@@ -276,13 +276,13 @@ class EnvironmentServer:
                 return
             self._sessions += 1
             try:
-                await self._answer_all(connection, Session(self._served))
+                await self._answer_all(connection, ClientSession(self._served))
             finally:
                 self._sessions -= 1
         except (ConnectionClosed, TimeoutError):
             return  # the client closed the connection or does not read its answers
 
-    async def _answer_all(self, connection: ServerConnection, session: Session) -> None:
+    async def _answer_all(self, connection: ServerConnection, session: ClientSession) -> None:
         while True:
             try:
                 async with asyncio.timeout(self._limits.idle_seconds):
@@ -301,10 +301,10 @@ class EnvironmentServer:
             await connection.send(text)
 
 
-def _answer(session: Session, received: str | bytes) -> str | None:
+def _answer(session: ClientSession, received: str | bytes) -> str | None:
     """The answer to a message, as text; None ends the session."""
     try:
-        answer = session.answer(read_json(received))
+        answer = session.answer(parse_message(received))
     except BadMessage as error:
         return as_text(error_message(error.code, str(error)))
     try:

@@ -43,7 +43,7 @@ def repair_tracker(checkpoints: Path) -> None:
         write_text(tracker, str(_update_of(folders[-1])), durable=True)
 
 
-def publish(weights: Path, folder: Path, update: int, state: Mapping[str, Any], keep: int) -> None:
+def publish_weights(weights: Path, folder: Path, update: int, state: Mapping[str, Any], keep: int) -> None:
     """Make `folder`/<update> from the Hugging Face files in `weights`, atomically; keep the `keep` newest.
 
     Files are hard links if the file system supports them, else copies. The state of optimiser and generators stays in

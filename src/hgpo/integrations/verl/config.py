@@ -152,11 +152,11 @@ def vllm_environment() -> dict[str, str]:
     return {**variables, "LD_PRELOAD": str(openmp)} if openmp.exists() else variables
 
 
-def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def dotted_values(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """(dotted name, value) of every value in nested tables. An empty table is a value."""
     for name, value in tree.items():
         if isinstance(value, Mapping) and value:
-            yield from leaves(value, f"{prefix}{name}.")
+            yield from dotted_values(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 
@@ -405,5 +405,5 @@ def batches_ahead(verl: VerlSettings) -> int:
     """Number of later batches whose rollouts have begun when an update takes its batch."""
     if not is_asynchronous(verl):
         return 0
-    given: float = dict(leaves(verl.overrides)).get(f"trainer.v1.{verl.mode}.num_warmup_batches", 1)
+    given: float = dict(dotted_values(verl.overrides)).get(f"trainer.v1.{verl.mode}.num_warmup_batches", 1)
     return ceil(given)

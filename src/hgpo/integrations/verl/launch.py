@@ -26,7 +26,7 @@ from hgpo.config.settings import PolicySettings, VerlSettings
 from hgpo.integrations.verl import verl_api
 from hgpo.integrations.verl.config import (
     check_for_verl,
-    leaves,
+    dotted_values,
     mapped_settings,
     on_cpu,
     reject_owned,
@@ -46,7 +46,7 @@ from hgpo.integrations.verl.preflight import (
 )
 from hgpo.integrations.verl.watchdog import PATIENCE, Watchdog, look_at_ray
 from hgpo.runs.checkpoints import recover
-from hgpo.runs.folder import RunDirectory, create_run_directory, exclusive, open_run_directory
+from hgpo.runs.folder import RunDirectory, create_run_directory, discard_unbegun, exclusive, open_run_directory
 from hgpo.runs.trackers import check_trackers, tracker_variables
 from hgpo.training.load import RunPolicies, check_model, use_threads
 from hgpo.training.run_plan import plan_lines, summarise_model
@@ -98,8 +98,12 @@ def train(config: Config, reporter: Reporter) -> RunDirectory:
         config.environment, config.evaluation, config.warm_start
     )  # rejects settings that the tasks do not fit
     create_run_directory(config)
-    with exclusive(run.path):
-        return _run(run, config, reporter)
+    try:
+        with exclusive(run.path):
+            return _run(run, config, reporter)
+    except Exception:
+        discard_unbegun(run)
+        raise
 
 
 def resume(path: Path, reporter: Reporter) -> RunDirectory:
@@ -128,14 +132,15 @@ def _run(run: RunDirectory, config: Config, reporter: Reporter) -> RunDirectory:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     recover(run.checkpoints)
-    if config.warm_start.enabled and not run.start.exists():
-        prepare_start_apart(run, quiet=reporter.console.quiet)
     verl_config = compose(config, run_directory=run.path)
     began = time.monotonic()
     try:
         _start_ray(config.verl, verl_config, quiet=reporter.console.quiet)
         reject_or_note(check_cluster(verl_config, config.policy), reporter.say)
-        reporter.say(f"Ray is up after {time.monotonic() - began:.0f} s; verl starts its workers")
+        reporter.say(f"Ray is up after {time.monotonic() - began:.0f} s")
+        if config.warm_start.enabled and not run.start.exists():
+            prepare_start_apart(run, quiet=reporter.console.quiet)
+        reporter.say("verl starts its workers")
         # The trainer writes the run's files, so it has to run on the node of this command.
         here = NodeAffinitySchedulingStrategy(node_id=ray.get_runtime_context().get_node_id(), soft=False)
         patience = PATIENCE if config.verl.nodes > 1 else 0
@@ -235,7 +240,7 @@ def _start_ray(verl: VerlSettings, verl_config: Any, *, quiet: bool) -> None:
         try:
             ray.init(**options)
             return
-        except (ConnectionError, RuntimeError) as error:
+        except (ConnectionError, RuntimeError, ValueError) as error:
             raise ConfigError(f"cannot start or reach {where}: {error}") from error
         except Exception as error:
             if _TOO_SLOW not in str(error):  # Ray has no class for this error
@@ -276,7 +281,7 @@ def compose(config: Config, *, run_directory: Path | None = None) -> Any:
     suggested = suggested_settings(config) | suggested_for_mode(verl, policy)
     mapped = mapped_settings(config, model, run.path)
     mapped |= mode_settings(verl, policy, config.rollout.tasks_per_update)
-    overrides = dict(leaves(verl.overrides))
+    overrides = dict(dotted_values(verl.overrides))
     for name in overrides:
         reject_owned(name, mapped, recomputes_log_probs=config.recomputes_log_probs)
     verl_config = verl_api.default_settings()

@@ -52,7 +52,7 @@ def update_metrics(verl_metrics: Mapping[str, Any], settings: TrainingSettings) 
     return found | {name: float(verl_metrics[name]) for name in _OWN_NAMES if name in verl_metrics}
 
 
-def peak_memory_gib(verl_metrics: Mapping[str, Any]) -> float | None:
+def reported_peak_gib(verl_metrics: Mapping[str, Any]) -> float | None:
     """The peak memory of tensors, in GiB; None on a CPU, for which verl reports 0."""
     return max(float(verl_metrics.get(name, 0)) for name in _PEAK_MEMORY) or None
 

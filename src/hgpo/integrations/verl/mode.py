@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from hgpo.config import VLLM_ON_CPU, ConfigError
 from hgpo.config.settings import PolicySettings, TrainingSettings, VerlSettings
-from hgpo.integrations.verl.config import CORRECTION, Mapped, Settings, is_asynchronous, leaves, on_cpu
+from hgpo.integrations.verl.config import CORRECTION, Mapped, Settings, dotted_values, is_asynchronous, on_cpu
 
 CPU_WEIGHTS = "hgpo_store"
 _CPU_WEIGHTS_MODULE = "hgpo.integrations.verl.cpu_weights"
@@ -51,7 +51,7 @@ def _check_correction(training: TrainingSettings, verl: VerlSettings) -> None:
             f"training.recompute_log_probs = false: {why} the trainer's log-probs; leave it at auto, or use "
             "verl.mode = sync"
         )
-    corrected = any(name.startswith(f"{CORRECTION}.") for name, _ in leaves(verl.overrides))
+    corrected = any(name.startswith(f"{CORRECTION}.") for name, _ in dotted_values(verl.overrides))
     if training.importance_cap is None and not corrected:
         raise ConfigError(
             f"training.importance_cap = none: {why} a cap; set one, or verl.overrides.{CORRECTION}, or use "

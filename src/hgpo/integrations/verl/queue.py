@@ -49,7 +49,7 @@ class BatchSteps:
     keys: list[str]
 
 
-def is_padding(tag: Any) -> bool:
+def pads_batch(tag: Any) -> bool:
     """Whether a row pads the batch."""
     return bool(tag.get("is_padding", False))
 
@@ -61,7 +61,7 @@ def read_steps(batch: Any) -> BatchSteps:
         RolloutError: an episode met an error that ends the run; has that error's message.
         ValueError: a row's key and its record disagree about the step.
     """
-    keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not is_padding(tag)]
+    keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not pads_batch(tag)]
     if not keys:
         return BatchSteps([], [])
     data = transfer_queue.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=[RECORD])
@@ -257,7 +257,7 @@ def staleness(batch: Any, update: int) -> dict[str, float]:
     """
     ages: dict[str, list[tuple[int, int]]] = {}
     for key, tag in zip(batch.keys, batch.tags, strict=True):
-        if not is_padding(tag):
+        if not pads_batch(tag):
             oldest, newest = (update - 1 - tag[f"{which}_global_steps"] for which in ("min", "max"))
             ages.setdefault(group_of(key), []).append((oldest, newest))
     if not ages:

@@ -40,7 +40,7 @@ from hgpo.integrations.verl.agent_loop import TaskRow, as_columns, evaluation_ro
 from hgpo.integrations.verl.checkpoints import (
     STATE_NAME,
     delete_old_folders,
-    publish,
+    publish_weights,
     repair_tracker,
     verl_folder,
 )
@@ -48,16 +48,16 @@ from hgpo.integrations.verl.config import is_asynchronous, validation_batch
 from hgpo.integrations.verl.critic import CriticWorker, VerlCritic
 from hgpo.integrations.verl.engine import aggregation_facts, corrected
 from hgpo.integrations.verl.launch import recipe_of
-from hgpo.integrations.verl.metrics import peak_memory_gib, set_tracker_folders, update_metrics
+from hgpo.integrations.verl.metrics import reported_peak_gib, set_tracker_folders, update_metrics
 from hgpo.integrations.verl.queue import (
     SCORED,
     TRAINED,
     UpdateState,
     cut,
-    is_padding,
     leave_out,
     lost_trajectories,
     old_log_probs,
+    pads_batch,
     put_advantages,
     read_steps,
     reference_log_probs,
@@ -198,7 +198,7 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
         if state.scored is not None:
             columns["old_log_probs"] = state.scored["old_log_probs"]
         if state.scored is not None and state.trained:
-            padding_B = [is_padding(tag) for tag in batch.tags]
+            padding_B = [pads_batch(tag) for tag in batch.tags]
             settings, cap = self.config.algorithm.rollout_correction, self.recipe.training.importance_cap
             changed, figures = corrected(state.scored, padding_B, settings, cap)
             if torch.equal(changed["response_mask"].values(), state.scored["response_mask"].values()):
@@ -269,7 +269,7 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
             seconds_collect=timing_raw["gen"],
             seconds_advantages=timing_raw["adv"],
             seconds_update=sum(timing_raw.get(phase, 0.0) for phase in phases),
-            peak_memory_gib=peak_memory_gib(metrics),
+            peak_memory_gib=reported_peak_gib(metrics),
         )
 
     def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *_: Any, **__: Any) -> None:
@@ -424,7 +424,7 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
         weights = self._verl_folder() / "actor" / "huggingface"
         state = {"engine": "verl", "tasks_drawn": self.tasks_drawn, "seconds": self._seconds()}
         keep = self.recipe.training.keep_checkpoints
-        publish(weights, self.run.checkpoints, self.global_steps, state, keep)
+        publish_weights(weights, self.run.checkpoints, self.global_steps, state, keep)
 
     def _verl_checkpoints(self) -> Path:
         return Path(self.config.trainer.default_local_dir)

@@ -1,4 +1,4 @@
-/* The packed data: the inverse of hgpo.report.document.pack. */
+/* The packed data: the inverse of hgpo.report.document.pack_payload. */
 
 async function unpack(base64) {
   const packed = Uint8Array.from(atob(base64.trim()), (character) => character.charCodeAt(0));

@@ -9,8 +9,8 @@ import pytest
 
 from environment_servers import FEW, OPTIONS, served
 from hgpo.envs import make
-from hgpo.envs.openenv.protocol import BadMessage, as_text, read_json
-from hgpo.envs.openenv.server import Served, Session
+from hgpo.envs.openenv.protocol import BadMessage, as_text, parse_message
+from hgpo.envs.openenv.server import ClientSession, Served
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def tasks() -> Served:
     return served()
 
 
-def data(session: Session, kind: str, **sent: Any) -> dict[str, Any]:
+def data(session: ClientSession, kind: str, **sent: Any) -> dict[str, Any]:
     answer = session.answer({"type": kind, "data": sent})
     assert answer is not None
     told: dict[str, Any] = json.loads(as_text(answer))["data"]
@@ -26,7 +26,7 @@ def data(session: Session, kind: str, **sent: Any) -> dict[str, Any]:
 
 
 def test_an_episode_from_reset_to_the_win(tasks: Served) -> None:
-    session, expert = Session(tasks), make("alfworld", **OPTIONS).expert()
+    session, expert = ClientSession(tasks), make("alfworld", **OPTIONS).expert()
     assert expert is not None
     told = data(session, "reset", split="valid_unseen", task=1, seed=3, episode_id="mine")
     assert (told["reward"], told["done"]) == (None, False)
@@ -46,7 +46,7 @@ def test_an_episode_from_reset_to_the_win(tasks: Served) -> None:
 
 
 def test_sessions_share_nothing(tasks: Served) -> None:
-    one, other = Session(tasks), Session(tasks)
+    one, other = ClientSession(tasks), ClientSession(tasks)
     go = next(
         command
         for command in data(one, "reset", task=0)["observation"]["admissible_commands"]
@@ -62,14 +62,14 @@ def test_sessions_share_nothing(tasks: Served) -> None:
 
 def test_a_seed_names_a_task_and_without_one_tasks_come_in_turn() -> None:
     tasks = served()
-    by_seed = [data(Session(tasks), "reset", seed=seed)["observation"]["text"] for seed in (0, 1, 0, 6)]
+    by_seed = [data(ClientSession(tasks), "reset", seed=seed)["observation"]["text"] for seed in (0, 1, 0, 6)]
     assert by_seed[0] == by_seed[2] == by_seed[3] != by_seed[1]
-    in_turn = [data(Session(tasks), "reset")["observation"]["text"] for _ in range(2)]
+    in_turn = [data(ClientSession(tasks), "reset")["observation"]["text"] for _ in range(2)]
     assert in_turn == by_seed[:2]
 
 
 def test_a_cut_episode_says_so() -> None:
-    session = Session(served(max_steps=1))
+    session = ClientSession(served(max_steps=1))
     data(session, "reset")
     told = data(session, "step", text="inventory")
     assert (told["done"], told["observation"]["truncated"], told["observation"]["won"]) == (True, True, False)
@@ -96,11 +96,11 @@ def test_a_cut_episode_says_so() -> None:
 )
 def test_what_cannot_be_answered_says_why(tasks: Served, message: dict[str, Any], code: str, reason: str) -> None:
     with pytest.raises(BadMessage, match=reason) as refused:
-        Session(tasks).answer(message)
+        ClientSession(tasks).answer(message)
     assert refused.value.code == code
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "3", "[" * 60_000, '{"a": ' * 60_000, b"{}", "9" * 60_000])
 def test_text_that_is_no_message_is_refused(text: str | bytes) -> None:
     with pytest.raises(BadMessage):
-        read_json(text)
+        parse_message(text)

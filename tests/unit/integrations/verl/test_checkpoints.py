@@ -3,7 +3,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from hgpo.integrations.verl.checkpoints import TRACKER_FILE, delete_old_folders, publish, repair_tracker
+from hgpo.integrations.verl.checkpoints import TRACKER_FILE, delete_old_folders, publish_weights, repair_tracker
 from hgpo.runs.checkpoints import newest_complete, read_trainer_state, recover
 from killed import killed_at_each_call
 from tiny_models import tiny_model
@@ -17,7 +17,9 @@ def weights(folder: Path) -> Path:
 
 
 def test_it_is_a_checkpoint_as_the_built_in_trainer_knows_them(tmp_path: Path) -> None:
-    publish(weights(tmp_path / "hf"), tmp_path / "checkpoints", 3, {"engine": "verl", "tasks_drawn": 12}, keep=2)
+    publish_weights(
+        weights(tmp_path / "hf"), tmp_path / "checkpoints", 3, {"engine": "verl", "tasks_drawn": 12}, keep=2
+    )
     newest = newest_complete(tmp_path / "checkpoints")
     assert newest == tmp_path / "checkpoints" / "3"
     assert read_trainer_state(newest)["state"] == {"engine": "verl", "tasks_drawn": 12}
@@ -27,7 +29,7 @@ def test_it_is_a_checkpoint_as_the_built_in_trainer_knows_them(tmp_path: Path) -
 def test_the_newest_stay_and_one_of_the_same_number_is_replaced(tmp_path: Path) -> None:
     source = weights(tmp_path / "hf")
     for update in (1, 2, 10, 10):
-        publish(source, tmp_path / "checkpoints", update, {}, keep=2)
+        publish_weights(source, tmp_path / "checkpoints", update, {}, keep=2)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["10", "2"]
 
 
@@ -35,16 +37,16 @@ def test_a_process_killed_at_any_point_leaves_a_whole_checkpoint(tmp_path: Path)
     source, folder = tmp_path / "hf", tmp_path / "checkpoints"
     source.mkdir()
     (source / "model.safetensors").write_text("weights")
-    publish(source, folder, 1, {"of": "old"}, keep=1)
+    publish_weights(source, folder, 1, {"of": "old"}, keep=1)
     called = []
-    for where in killed_at_each_call(lambda: publish(source, folder, 2, {"of": "new"}, keep=1)):
+    for where in killed_at_each_call(lambda: publish_weights(source, folder, 2, {"of": "new"}, keep=1)):
         called.append(where)
         recover(folder)
         newest = newest_complete(folder)
         assert newest is not None, where
         assert read_trainer_state(newest)["state"]["of"] in ("old", "new"), where
         shutil.rmtree(folder)
-        publish(source, folder, 1, {"of": "old"}, keep=1)
+        publish_weights(source, folder, 1, {"of": "old"}, keep=1)
     for name in ("link", "fsync", "rename", "rmdir"):
         assert any(f"os.{name}(" in where for where in called), name
     assert read_trainer_state(folder / "2")["state"] == {"of": "new"}

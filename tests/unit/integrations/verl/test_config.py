@@ -11,7 +11,7 @@ from hgpo.config.loading import engines_of
 from hgpo.integrations.verl.config import (
     Mapped,
     check_for_verl,
-    leaves,
+    dotted_values,
     mapped_settings,
     reject_owned,
     suggested_settings,
@@ -243,8 +243,8 @@ def test_unsupported_settings_are_rejected(sections: dict[str, Any], message: st
     check(config(environment={"name": "corridor:CorridorSuite"}))
 
 
-def test_leaves_name_everything_that_is_set() -> None:
-    assert dict(leaves({"a": {"b": 1, "c": {"d": [2]}}, "e": {}})) == {"a.b": 1, "a.c.d": [2], "e": {}}
+def test_dotted_values_name_everything_that_is_set() -> None:
+    assert dict(dotted_values({"a": {"b": 1, "c": {"d": [2]}}, "e": {}})) == {"a.b": 1, "a.c.d": [2], "e": {}}
 
 
 @pytest.mark.parametrize(("nodes", "gpus", "units"), [(1, 1, 1), (1, 2, 1), (1, 4, 2), (2, 8, 4)])

@@ -106,6 +106,19 @@ def test_a_model_that_is_not_there_is_refused_before_anything_is_made(
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_cluster_that_is_not_there_leaves_the_folder_to_the_corrected_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
+    monkeypatch.setattr(launch, "prepare_start_apart", lambda *_, **__: pytest.fail("a warm start before the check"))
+    settings = ["policy.device=cuda", "run.engine=verl", "training.mini_batch_size=4", "verl.ray_address=wronghost"]
+    settings += [f"environment.options.{option}={games}" for option, games in FEW_GAMES.items()]
+    settings += ["warm_start.demonstrations=20", "warm_start.probe_games=4", f"run.directory={tmp_path}"]
+    with pytest.raises(ConfigError, match="cannot start or reach the cluster at wronghost: Invalid address"):
+        launch.train(load_config(Path("quickstart"), settings), Reporter(quiet=True))
+    assert list(tmp_path.rglob("config.toml")) == []
+
+
 def test_a_dry_run_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
     tree = {"policy": {"model": "m"}, "run": {"name": "k2", "directory": str(tmp_path / "runs")}}

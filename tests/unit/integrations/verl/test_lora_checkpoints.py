@@ -31,7 +31,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 from verl.utils.fsdp_utils import collect_lora_params
 
-from hgpo.integrations.verl.checkpoints import publish
+from hgpo.integrations.verl.checkpoints import publish_weights
 from hgpo.integrations.verl.cpu import TransformersServer, WeightSender
 from verl_lora import recipe, save_on_rank, train_and_save, verl_model
 from verl_workers import run_on_ranks
@@ -84,7 +84,7 @@ def folder(saved: Saved, tmp_path: Path) -> Path:
 
 def test_what_is_published_says_what_the_live_policy_said(saved: Saved, folder: Path, tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
-    publish(folder, run.checkpoints, 3, {"engine": "verl"}, keep=2)
+    publish_weights(folder, run.checkpoints, 3, {"engine": "verl"}, keep=2)
     language_model, name = RunPolicies(
         run, saved.config.policy, saved.config.warm_start.enabled, saved.config.run.seed
     ).language_model("newest")

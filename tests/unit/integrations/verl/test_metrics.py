@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hgpo.config import TrainingSettings
-from hgpo.integrations.verl.metrics import peak_memory_gib, set_tracker_folders, update_metrics
+from hgpo.integrations.verl.metrics import reported_peak_gib, set_tracker_folders, update_metrics
 from hgpo.runs.trackers import OF_VERL
 
 GAP = {"sampler_gap_mean": 0.01, "sampler_gap_max": 0.3, "sampler_effective_sample_size": 0.99}
@@ -45,10 +45,10 @@ def test_metrics_have_the_built_in_trainers_names(of_verl: dict[str, Any], expec
 
 def test_memory_that_verl_did_not_look_at_is_not_reported() -> None:
     key = "actor/perf/max_memory_allocated_gb"
-    assert peak_memory_gib({key: 0.0}) is None
-    assert peak_memory_gib({}) is None
-    assert peak_memory_gib({key: 2.5}) == 2.5
-    assert peak_memory_gib({key: 2.5, "critic/perf/max_memory_allocated_gb": 3.5}) == 3.5
+    assert reported_peak_gib({key: 0.0}) is None
+    assert reported_peak_gib({}) is None
+    assert reported_peak_gib({key: 2.5}) == 2.5
+    assert reported_peak_gib({key: 2.5, "critic/perf/max_memory_allocated_gb": 3.5}) == 3.5
 
 
 # ---- trackers ------------------------------------------------------------------------------------------------------
