@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.agents import AgentContext
-from hgpo.agents.prompts import HouseholdCompactTemplate, register_template
+from hgpo.agents.prompts import TEMPLATES, HouseholdCompactTemplate
 from hgpo.envs.alfworld.suite import AlfworldSuite, alfworld_suite
 from hgpo.envs.base import Env, Expert, Info, StepResult, Task
 
@@ -70,7 +70,7 @@ class TerseTemplate(HouseholdCompactTemplate):
         return [task.replace("task :", "goal :", 1), *rest]
 
 
-register_template("terse", TerseTemplate())
+TEMPLATES.register("terse", TerseTemplate())
 
 
 def _is_environment_worker() -> bool:

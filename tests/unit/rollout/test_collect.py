@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from corridor import Corridor
-from hgpo.agents import get_template
+from hgpo.agents import TEMPLATES
 from hgpo.envs.base import Task, TaskSplits
 from hgpo.envs.env_checker import EnvContractError
 from hgpo.envs.wrappers import LimitedSuite
@@ -20,7 +20,7 @@ from scripted_policy import ScriptedPolicy
 
 
 def rules(**changes):
-    return RolloutRules(**{"template": get_template("compact"), "history_length": 2, "temperature": 1.0, **changes})
+    return RolloutRules(**{"template": TEMPLATES.get("compact"), "history_length": 2, "temperature": 1.0, **changes})
 
 
 def walker(prompt, rng):
@@ -147,7 +147,7 @@ def test_a_prompt_that_cannot_fit_is_an_error(corridor_suite):
 
 def test_fitting_renders_nothing_twice_without_need(corridor_suite):
     policy = ScriptedPolicy(walker)
-    assert fit_prompts([], policy, get_template("compact").render) == []
+    assert fit_prompts([], policy, TEMPLATES.get("compact").render) == []
 
 
 class BrokenReward(Corridor):

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from hgpo.agents import get_template
+from hgpo.agents import TEMPLATES
 from hgpo.envs.wrappers import LimitedSuite
 from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.runner import demonstrate
 
-RULES = RolloutRules(get_template("compact"), history_length=2, temperature=1.0)
+RULES = RolloutRules(TEMPLATES.get("compact"), history_length=2, temperature=1.0)
 
 
 def shown(suite, noise, seed=0):

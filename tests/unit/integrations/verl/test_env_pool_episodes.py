@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from corridor import CorridorSuite
-from hgpo.agents import get_template
+from hgpo.agents import TEMPLATES
 from hgpo.envs.wrappers import LimitedSuite
 from hgpo.integrations.verl.env_pool import (
     EnvironmentPool,
@@ -43,7 +43,7 @@ def policy() -> TransformersPolicy:
     return TransformersPolicy(LanguageModel.of(model, tokenizer, GenerationLimits(34, MAX_RESPONSE)))
 
 
-RULES = RolloutRules(get_template("compact"), 2, 1.0, reward_scale=10.0, invalid_action_penalty=0.1)
+RULES = RolloutRules(TEMPLATES.get("compact"), 2, 1.0, reward_scale=10.0, invalid_action_penalty=0.1)
 
 
 class Engine:
