@@ -17,6 +17,7 @@ from hgpo.estimators.matches import Matches, history_matches
 from hgpo.grouping import GroupedValues, GroupStatistics, Runs, StepGroups, changes, clear_rounding, group_statistics
 from hgpo.returns import discounted_errors, discounted_returns, episode_magnitudes, episode_returns
 from hgpo.steps import StepBatch
+from hgpo.utils.text import counted
 
 MODES = ("mean_std_norm", "mean_norm")
 BATCH_MODES = ("none", "batch_std")
@@ -74,6 +75,11 @@ class Matching:
     def level_0(self) -> str:
         """What the steps of a level-0 group have in common."""
         return f"similar state (by {self.by}, at least {self.threshold:g})" if self.soft else "same state"
+
+    def level_names(self, history_length: int, of_history: str) -> tuple[str, ...]:
+        """What the steps of a level-k group have in common, k = 0..K; `of_history` follows the number of steps."""
+        counts = [counted(k, "step") for k in range(1, history_length + 1)]
+        return (self.level_0, *(f"{self.level_0} and {count} {of_history}" for count in counts))
 
     def levels(
         self, batch: StepBatch, groups: StepGroups, context: str = "observation", early: str = "truncate"

@@ -322,20 +322,13 @@ def _needs(options: NestedTdOptions) -> tuple[str, ...]:
     return ("action", *needs) if options.history_length else needs
 
 
-def _level_names(options: NestedTdOptions) -> tuple[str, ...]:
-    """What the steps of a level-k group have in common, k = 0..K."""
-    state = Matching.of(options).level_0
-    histories = [f"{k} step{'s' if k > 1 else ''} before" for k in range(1, options.history_length + 1)]
-    return (state, *(f"{state} and {history}" for history in histories))
-
-
 NESTED_TD = Estimator(
     "nested_td",
     nested_td,
     NestedTdOptions,
     label="NestedTD",
     needs=_needs,
-    levels=_level_names,
+    levels=lambda options: Matching.of(options).level_names(options.history_length, "before"),
     largest_gamma=LARGEST_GAMMA,
     follows_memory=False,
 )
