@@ -63,15 +63,15 @@ def _write_policy(partial: Path, folder: Path, policies: RunPolicies, *, merge: 
     """Weights and tokenizer of the checkpoint in `folder`."""
     import shutil
 
-    from hgpo.policies.weights import CONFIG_FILE, merge_adapter
+    from hgpo.policies.loading import is_adapter
+    from hgpo.policies.weights import merge_adapter
 
-    is_adapter = (folder / CONFIG_FILE).exists()
-    if is_adapter and merge:
+    if is_adapter(folder) and merge:
         language_model, _ = policies.language_model(folder.name)
         merge_adapter(language_model.model.float()).save_pretrained(partial)  # bfloat16 would round the adapter's part
         language_model.tokenizer.save_pretrained(partial)
         return
-    if is_adapter and (policies.warm_start or Path(policies.settings.model).exists()):
+    if is_adapter(folder) and (policies.warm_start or Path(policies.settings.model).exists()):
         raise ValueError(
             f"{policies.run.path} trained an adapter whose base weights exist on this machine only: add --merge"
         )
