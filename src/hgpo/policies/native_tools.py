@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hgpo.messages import Message
-from hgpo.policies.chat import encodable
 from hgpo.policies.replies import called_functions, name_of
 from hgpo.tool_calls import (
     MAX_CALL_CHARACTERS,
@@ -22,6 +21,7 @@ from hgpo.tool_calls import (
     parse_object,
     parse_tagged_call,
 )
+from hgpo.utils.text import encodable
 
 
 def native_tools(messages: Sequence[Message]) -> list[dict[str, Any]]:
