@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from hgpo.columns import FloatArray
-from hgpo.policies.base import NO_LOG_PROBS, NO_TOKENS
+from hgpo.policies.base import NO_LOG_PROBS
+from hgpo.policies.base import NO_TOKENS as NO_TOKENS  # `hgpo.rollout.episode` imports it from here
 from hgpo.rollout.keyed_steps import keyed_steps
 from hgpo.rollout.state_keys import JSON
 from hgpo.steps import StepBatch
