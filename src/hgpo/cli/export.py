@@ -39,11 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
     import sys
 
     from hgpo.evaluation.model_card import model_card
-    from hgpo.runs.checkpoints import publish
     from hgpo.runs.folder import open_run_directory
     from hgpo.training.checkpoint import saving
     from hgpo.training.load import RunPolicies
-    from hgpo.utils.files import scratch_folder
+    from hgpo.utils.files import publish, scratch_folder
 
     output: Path = arguments.output
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
