@@ -67,7 +67,7 @@ from hgpo.rollout.prompts import RolloutError
 from hgpo.rollout.records import StepRecord, summarise_trajectories, to_step_batch
 from hgpo.runs.checkpoints import is_complete
 from hgpo.runs.folder import RunDirectory, append_metrics, read_json, rewind_metrics, write_json
-from hgpo.runs.metrics import RolloutStore, update_row
+from hgpo.runs.metrics import store_rollouts, update_row
 from hgpo.training.value_model import ReturnScale
 from hgpo.utils.progress import Reporter, update_line
 
@@ -201,8 +201,8 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
             columns |= changed
             metrics.update(figures)
         answer = put_advantages(batch, state.steps, state.advantages, columns)
-        store = RolloutStore(self.run, self.recipe.rollout.store_every)
-        store.store(self.global_steps, state.steps.records, state.advantages, state.batch)
+        every = self.recipe.rollout.store_every
+        store_rollouts(self.run, self.global_steps, state.steps.records, state.batch, state.advantages, every)
         return answer
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
