@@ -42,7 +42,6 @@ class WarmStartReport:
     stopped: Literal["target", "overshoot", "budget"]
     success: float  # of the model that was kept
     update: int  # number of updates of the kept model
-    updates_taken: int  # rolled-back ones included
     probes: tuple[Probe, ...]
 
 
@@ -136,7 +135,7 @@ class WarmStart:
                 break
         self._restore(closest)
         self._optimizer.zero_grad(set_to_none=True)
-        return WarmStartReport(stopped, closest.success, closest.update, self._updates_taken, tuple(probes))
+        return WarmStartReport(stopped, closest.success, closest.update, tuple(probes))
 
     def _train(self, batches: Iterator[list[Sample]], updates: int, on_update: Callable[[int, float], None]) -> float:
         losses = []
