@@ -122,7 +122,7 @@ def _check_arguments(arguments: argparse.Namespace) -> None:
 def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter) -> int:
     from hgpo.assemble import build_evaluator, build_suite, open_policy
     from hgpo.evaluation.eval_log import rollouts_path
-    from hgpo.evaluation.evaluator import EvalBudget
+    from hgpo.evaluation.evaluator import NO_LIMIT, EvalBudget
     from hgpo.evaluation.summary import print_evaluation
     from hgpo.policies.wrappers import FREE, Prices
     from hgpo.runs.load_settings import is_run
@@ -137,7 +137,8 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
     policy, model, checkpoint = open_policy(arguments.policy, config, arguments.checkpoint, **telling)
     output = arguments.output or _output_in_run(arguments, config.evaluation, checkpoint)
     prices = Prices(*arguments.prices) if arguments.prices else FREE
-    budget = EvalBudget(prices, arguments.max_cost, arguments.at_once or (64 if served else 256))
+    at_once = arguments.at_once or (64 if served else NO_LIMIT.max_concurrency)
+    budget = EvalBudget(prices, arguments.max_cost, at_once)
     evaluator = build_evaluator(config, suite, reporter, budget=budget)
     keep_steps = arguments.output is not None
     stored = evaluator.evaluate(policy, output, model=model, keep_going=True, keep_steps=keep_steps)

@@ -122,7 +122,7 @@ def build_report(
             raise
         found.append(Notice(f"{error}. The report has the metrics of its updates and no steps"))
     estimators = report_estimators(training)
-    gamma = training.gamma if training else 0.95
+    gamma = (training or Training()).gamma
     total = sum(count_rows(file.path) for file in files)
     share = min(1.0, max_steps / max(total, 1))
     sampler = TaskSampler(share, due=1.0 if share < 1.0 else 0.0)
