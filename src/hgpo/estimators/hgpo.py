@@ -87,7 +87,6 @@ class HgpoOptions:
     match_own_trajectory: bool = True
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an option out of its range."""
         check_history(self.history_length)
         check_choice("mode", self.mode, MODES)
         check_choice("weight_type", self.weight_type, WEIGHT_TYPES)

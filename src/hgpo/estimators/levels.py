@@ -47,7 +47,6 @@ class Matching:
     own_trajectory: bool = True
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an option out of its range."""
         if not 0.0 < check_number("match_threshold", self.threshold) <= 1.0:
             raise ValueError(f"match_threshold must be above 0 and at most 1, got {self.threshold!r}")
         check_choice("match_by", self.by, SOURCES)

@@ -105,7 +105,6 @@ class NestedTdOptions:
     match_kernel: str = "uniform"
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an option out of its range."""
         check_history(self.history_length)
         check_number("shrinkage", self.shrinkage)
         for name in ("action_power", "difference_power"):
