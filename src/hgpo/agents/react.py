@@ -176,10 +176,8 @@ def reflexion(spec: AgentSpec, *, trials: int = 3, examples: int = 2, list_comma
     """ReAct, with up to `trials` attempts at each task.
 
     Args:
-        spec: see `react`.
         trials: most attempts at a task; the first success ends them.
-        examples: see `react`.
-        list_commands: see `react`.
+        spec, examples, list_commands: see `react`.
 
     Raises:
         ValueError: `trials` is below 1, or see `react`.

@@ -181,12 +181,9 @@ def _next_values(batch: StepBatch, groups: StepGroups, fine: Runs, states: Runs,
 
 
 def _next_states(batch: StepBatch, row_M: IntArray, first_G: IntArray) -> IntArray:
-    """State in the `next_observation` of each of these rows, int64[M]; -1 if no step of the task was taken there.
+    """State in the `next_observation` of these rows, int64[M]; -1 if no step of the task was taken there.
 
-    Args:
-        batch: the steps.
-        row_M: the rows.
-        first_G: a row of each state, in the order of the states.
+    `first_G` is a row of each state, in the order of the states.
     """
     if batch.next_observation is None:
         return np.full(len(row_M), -1)

@@ -104,8 +104,7 @@ def build_report(
         max_steps: most sampled steps, as whole tasks (at least one task); statistics use all steps.
         updates: the updates to read, None for all.
         notices: omissions found by the caller.
-        format: see `hgpo.storage.discover.find_step_files`.
-        columns: see `hgpo.storage.reading.read_batch`.
+        format, columns: see `hgpo.storage.discover.find_step_files` and `hgpo.storage.reading.read_batch`.
         state: the key to compare states by, see `hgpo.rollout.keyed_steps.keyed_steps`; None: stored observations.
 
     Raises:

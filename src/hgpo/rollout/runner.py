@@ -114,8 +114,7 @@ def collect(
         rng: all randomness comes from it; a group's environments are reset with one common seed.
         group_size: trajectories per task.
         label: prefix of group names, which keeps them unique across updates.
-        on_progress: see `OnProgress`.
-        on_step: see `OnStep`.
+        on_progress, on_step: see `OnProgress` and `OnStep`.
 
     Raises:
         EnvContractError: an environment breaks its contract.
