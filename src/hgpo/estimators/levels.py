@@ -17,7 +17,6 @@ from hgpo.estimators.matches import Matches, history_matches
 from hgpo.grouping import GroupedValues, GroupStatistics, Runs, StepGroups, changes, clear_rounding, group_statistics
 from hgpo.returns import discounted_errors, discounted_returns, episode_magnitudes, episode_returns
 from hgpo.steps import StepBatch
-from hgpo.utils.text import counted
 
 MODES = ("mean_std_norm", "mean_norm")
 BATCH_MODES = ("none", "batch_std")
@@ -77,7 +76,7 @@ class Matching:
 
     def level_names(self, history_length: int, of_history: str) -> tuple[str, ...]:
         """What the steps of a level-k group have in common, k = 0..K; `of_history` follows the number of steps."""
-        counts = [counted(k, "step") for k in range(1, history_length + 1)]
+        counts = [f"{k} step{'s' if k > 1 else ''}" for k in range(1, history_length + 1)]
         return (self.level_0, *(f"{self.level_0} and {count} {of_history}" for count in counts))
 
     def levels(

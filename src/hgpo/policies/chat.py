@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from hgpo.messages import Conversation, Message, as_text, messages_of, opens_thought
+from hgpo.messages import Conversation, Message, as_text, encodable, messages_of, opens_thought
 from hgpo.policies.base import PromptTooLong, TokenIds
-from hgpo.utils.text import encodable
 
 _KEPT_PROMPTS = 1024
 _PROBES = 200  # sentences in the probe of a template: some cut long texts

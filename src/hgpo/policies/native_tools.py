@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hgpo.messages import Message
+from hgpo.messages import Message, encodable
 from hgpo.policies.replies import called_functions, name_of
 from hgpo.tool_calls import (
     MAX_CALL_CHARACTERS,
@@ -21,7 +21,6 @@ from hgpo.tool_calls import (
     parse_object,
     parse_tagged_call,
 )
-from hgpo.utils.text import encodable
 
 
 def native_tools(messages: Sequence[Message]) -> list[dict[str, Any]]:

@@ -14,11 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hgpo.messages import Conversation, messages_of, without_thoughts
+from hgpo.messages import Conversation, encodable, messages_of, without_thoughts
 from hgpo.policies.base import NO_LOG_PROBS, NO_TOKENS, ContextFull, Request, RequestUsage, Response, check_temperature
 from hgpo.policies.native_tools import calls_as_text, native_messages, native_tools
 from hgpo.policies.replies import ServerError, called_functions, error_of, name_of, read_error, text_of, token_count
-from hgpo.utils.text import encodable
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from hgpo.columns import FloatArray
+from hgpo.messages import encodable
 from hgpo.policies.base import NO_LOG_PROBS
 from hgpo.policies.base import NO_TOKENS as NO_TOKENS  # `hgpo.rollout.episode` imports it from here
 from hgpo.rollout.keyed_steps import keyed_steps
@@ -18,7 +19,6 @@ from hgpo.rollout.state_keys import JSON
 from hgpo.steps import StepBatch
 from hgpo.storage.schema import UPDATE_KEY
 from hgpo.storage.tables import append_rows, write_table
-from hgpo.utils.text import encodable
 
 
 @dataclass(frozen=True, slots=True)

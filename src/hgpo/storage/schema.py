@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.keys import canonical_json
-from hgpo.utils.text import encodable
+from hgpo.messages import encodable
 
 SCHEMA_VERSION = 1
 UPDATE_KEY = b"hgpo_update"

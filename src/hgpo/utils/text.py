@@ -36,11 +36,6 @@ def visible_lines(text: str) -> str:
     return _CONTROLS_IN_LINES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def encodable(text: str) -> str:
-    """Replace lone surrogates, which tokenizers and UTF-8 reject, by "?"."""
-    return text.encode("utf-8", "replace").decode()
-
-
 def counted(count: int, noun: str, plural: str = "") -> str:
     """A count with its noun: "1 update", "2,000 updates". `plural` is the noun's plural; default: the noun and "s"."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
