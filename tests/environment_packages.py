@@ -127,12 +127,12 @@ class BuiltPackage(EnvironmentPackage):
     def test_its_names_are_listed_without_importing_it(self, installed: Path) -> None:
         package = f"hgpo_{self.name}"
         code = (
-            "import sys; from hgpo.agents.prompts import template_names; from hgpo.envs import names; "
+            "import sys; from hgpo.agents.prompts import TEMPLATES; from hgpo.envs import names; "
             "from hgpo.config.recipes import recipe_names, starters; "
-            f"print(*template_names(), *names(), *recipe_names(), *starters(), {package!r} in sys.modules); "
-            f"from hgpo.agents.prompts import get_template; from hgpo.envs import make; import {package}; "
+            f"print(*TEMPLATES.names(), *names(), *recipe_names(), *starters(), {package!r} in sys.modules); "
+            f"from hgpo.envs import make; import {package}; "
             f"[task] = make({self.name!r}, {self.options}).tasks('train'); "
-            f"print(type(task.make()).__name__, type(get_template({self.template!r})).__name__, {package}.__file__)"
+            f"print(type(task.make()).__name__, type(TEMPLATES.get({self.template!r})).__name__, {package}.__file__)"
         )
         *listed, imported, environment, template, file = self.python(installed, "-c", code).split()
         assert {self.template, self.name, f"{self.name}-tiny", f"{self.name}-language-model"} <= set(listed)

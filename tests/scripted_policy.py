@@ -8,10 +8,7 @@ from typing import Any
 import numpy as np
 
 from hgpo.messages import Conversation, as_text
-from hgpo.policies.base import Request, Response
-
-_NO_TOKENS = np.empty(0, dtype=np.int32)
-_NO_LOG_PROBS = np.empty(0, dtype=np.float32)
+from hgpo.policies.base import NO_LOG_PROBS, NO_TOKENS, Request, Response
 
 
 class ScriptedPolicy:
@@ -26,7 +23,7 @@ class ScriptedPolicy:
     def generate(self, requests: Sequence[Request], *, temperature: float) -> list[Response]:
         """One answer per request, without tokens or log-probs."""
         texts = [self._answer(as_text(request.prompt), _generator(request)) for request in requests]
-        return [Response(text, _NO_TOKENS, _NO_TOKENS, _NO_LOG_PROBS, True) for text in texts]
+        return [Response(text, NO_TOKENS, NO_TOKENS, NO_LOG_PROBS, True) for text in texts]
 
     def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
         """White-space separated words: a stand-in, as there is no tokenizer."""

@@ -48,7 +48,6 @@ from hgpo.runs.folder import (
     write_json,
 )
 from hgpo.runs.load_settings import is_run
-from hgpo.runs.metrics import RolloutStore
 from hgpo.runs.trackers import check_trackers, open_trackers, tracked_settings, tracker_names
 from hgpo.steps import StepBatch
 from hgpo.utils.progress import Reporter
@@ -176,7 +175,7 @@ def build_trainer(run: RunDirectory, config: Config, suite: LimitedSuite, report
             precision=config.policy.precision,
         ),
         settings=settings,
-        store=RolloutStore(run, config.rollout.store_every),
+        store_every=config.rollout.store_every,
         evaluator=build_evaluator(config, suite, reporter, monitored=True),
         evaluate_before=config.evaluation.before,
         evaluate_every=config.evaluation.every,
@@ -187,7 +186,7 @@ def build_trainer(run: RunDirectory, config: Config, suite: LimitedSuite, report
 def build_critic(config: Config, policies: RunPolicies, state: TrainingState) -> Critic | None:
     """The critic, restored from the checkpoint of `state` or new before the first update; None if none is needed."""
     from hgpo.training.checkpoint import load_critic_layers, restore_critic
-    from hgpo.training.critic import Critic, CriticRules
+    from hgpo.training.critic import Critic
     from hgpo.training.load import with_adapter
     from hgpo.training.value_model import ValueModel
 
@@ -201,8 +200,14 @@ def build_critic(config: Config, policies: RunPolicies, state: TrainingState) ->
         layers = load_critic_layers(checkpoint, policies.start_model(), policy.device)
     else:
         layers = with_adapter(policies.start_model(), policy.lora, seed=config.run.seed).model
-    rules = CriticRules(config.advantage.gamma, config.target_lambda, policy.precision)
-    critic = Critic(ValueModel(layers, shared=config.critic.shared), config.critic, config.training, rules)
+    critic = Critic(
+        ValueModel(layers, shared=config.critic.shared),
+        config.critic,
+        config.training,
+        gamma=config.advantage.gamma,
+        target_lambda=config.target_lambda,
+        precision=policy.precision,
+    )
     if update:
         restore_critic(checkpoint, critic)
     return critic

@@ -87,8 +87,10 @@ def _json_value(value: Any) -> Any:
         return [type(value).__qualname__, value.name]
     if value is None or isinstance(value, (str, bool)):
         return value
+    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT_IN_FLOAT64:
+        return int(value)
     if isinstance(value, (int, float)):
-        return _number(value)
+        return value
     if isinstance(value, Mapping):
         return {_json_key(name): _json_value(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -131,10 +133,6 @@ def _scalar(value: np.generic) -> Any:
     """A numpy scalar as a Python scalar; types that numpy does not define, such as bfloat16, as float."""
     plain = value.item()
     return float(plain) if isinstance(plain, np.generic) else plain
-
-
-def _number(value: float) -> float:
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT_IN_FLOAT64 else value
 
 
 def _json_key(name: Any) -> str:

@@ -47,6 +47,11 @@ def as_text(prompt: Conversation) -> str:
     return "\n\n".join(f"[{message.role}]\n{message.text}" for message in prompt)
 
 
+def encodable(text: str) -> str:
+    """Replace lone surrogates, which tokenizers and UTF-8 reject, by "?"."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def thought_spans(text: str) -> list[tuple[int, int]]:
     """Start and end of each thought in `text`, tags included.
 

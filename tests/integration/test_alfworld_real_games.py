@@ -14,8 +14,9 @@ from random import Random
 import pytest
 
 import hgpo.envs
-from hgpo.envs.alfworld import AlfworldEnv, AlfworldSuite
+from hgpo.envs.alfworld import AlfworldEnv
 from hgpo.envs.alfworld.tw_pddl.reading import GameFileError, load_game
+from hgpo.envs.base import TaskSplits
 from parity.alfworld_player import Player
 from parity.alfworld_traces import digest, game_key
 from torture.damage import DAMAGES, remove
@@ -36,13 +37,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def suite(folder: Path) -> AlfworldSuite:
+def suite(folder: Path) -> TaskSplits:
     found = hgpo.envs.make("alfworld", data_dir=next(folder.rglob("game.tw-pddl")).parents[3])
-    assert isinstance(found, AlfworldSuite)
+    assert isinstance(found, TaskSplits)
     return found
 
 
-def test_all_of_them_are_found_once_and_in_order(suite: AlfworldSuite) -> None:
+def test_all_of_them_are_found_once_and_in_order(suite: TaskSplits) -> None:
     assert suite.splits == ("train", "valid_seen")
     assert {split: len(suite.tasks(split)) for split in suite.splits} == {"train": 3553, "valid_seen": 140}
     for split in suite.splits:
@@ -52,7 +53,7 @@ def test_all_of_them_are_found_once_and_in_order(suite: AlfworldSuite) -> None:
         assert suite.skipped(split) == {}
 
 
-def test_every_one_starts_as_recorded_and_is_won_by_its_walkthrough(suite: AlfworldSuite) -> None:
+def test_every_one_starts_as_recorded_and_is_won_by_its_walkthrough(suite: TaskSplits) -> None:
     recorded = dict(line.split() for line in STARTS.read_text(encoding="utf-8").splitlines())
     differing: list[str] = []
     played: Counter[str] = Counter()

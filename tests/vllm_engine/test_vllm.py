@@ -12,7 +12,7 @@ import torch
 
 from answers import check_an_adapter_is_sampled_with, gaps, respond, texts
 from corridor import CorridorSuite
-from hgpo.agents import get_template
+from hgpo.agents import TEMPLATES
 from hgpo.envs.wrappers import LimitedSuite
 from hgpo.policies.base import Request
 from hgpo.policies.language_model import GenerationLimits, LanguageModel
@@ -93,7 +93,7 @@ def test_a_requests_seed_alone_decides_its_answer(tiny: VllmPolicy) -> None:
 
 def test_many_episodes_are_collected_in_the_same_way_every_time(tiny: VllmPolicy) -> None:
     tasks = LimitedSuite(CorridorSuite(), 5).tasks("train")
-    rules = RolloutRules(get_template("compact"), history_length=0, temperature=1.0)
+    rules = RolloutRules(TEMPLATES.get("compact"), history_length=0, temperature=1.0)
 
     first, second = (collect(tasks, tiny, rules, np.random.default_rng(0), group_size=12) for _ in range(2))
 
@@ -115,7 +115,7 @@ def test_an_engine_that_dies_in_a_collection_ends_it_with_its_error() -> None:
 
     policy._engine._engine.apply_model(die)
     tasks = CorridorSuite().tasks("train")
-    rules = RolloutRules(get_template("compact"), history_length=0, temperature=1.0)
+    rules = RolloutRules(TEMPLATES.get("compact"), history_length=0, temperature=1.0)
 
     for _ in range(2):  # it does not come back to life
         with pytest.raises(EngineFailed, match=r"policy backend 'vllm' failed .*the machine is on fire"):

@@ -24,7 +24,7 @@ from hgpo.assemble import resume, train
 from hgpo.config import Config, ConfigError
 from hgpo.policies.openai import ServerRefused
 from hgpo.runs.folder import RunDirectory, read_metrics
-from hgpo.runs.metrics import RolloutStore
+from hgpo.runs.metrics import store_rollouts
 from killed import Killed
 
 pytestmark = pytest.mark.timeout(5400)  # the server's start is most of it
@@ -141,14 +141,12 @@ def test_every_update_is_played_with_the_adapter_that_the_last_one_made(served: 
 
 
 def test_a_run_that_was_killed_goes_on_with_the_same_server(served: Served, tmp_path: Path) -> None:
-    real = RolloutStore.store
-
-    def killed(self: Any, update: int, *rest: Any) -> None:
+    def killed(run: RunDirectory, update: int, *rest: Any) -> None:
         if update == 2:
             raise Killed
-        real(self, update, *rest)
+        store_rollouts(run, update, *rest)
 
-    with patch.object(RolloutStore, "store", killed), pytest.raises(Killed):
+    with patch("hgpo.training.trainer.store_rollouts", killed), pytest.raises(Killed):
         train(served.config(tmp_path), quiet())
 
     run = resume(tmp_path / "corridor", quiet())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from environment_packages import EnvironmentPackage, solved
-from hgpo.agents.prompts import AgentContext, get_template
+from hgpo.agents.prompts import TEMPLATES, AgentContext
 from hgpo.envs import make
 from hgpo_sokoban import SokobanEnv, sokoban_suite
 
@@ -110,7 +110,7 @@ def test_wrong_options_are_rejected_by_name(options: dict[str, Any], message: st
 
 
 def test_a_prompt_has_places_as_seen_from_the_player() -> None:
-    template = get_template("sokoban-compact")
+    template = TEMPLATES.get("sokoban-compact")
     context = AgentContext(
         task="push",
         observation="#####\n#.-$#\n#-@-#\n#####\nBeside you: up floor, down wall, left floor, right floor.",

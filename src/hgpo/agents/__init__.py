@@ -1,16 +1,15 @@
 """Agents: observations into prompts, responses into actions."""
 
 from hgpo.agents.base import AGENTS, Agent, AgentSpec, make_agent
-from hgpo.agents.prompts import AgentContext, ParsedAction, Template, get_template, template_names
+from hgpo.agents.prompts import TEMPLATES, AgentContext, ParsedAction, Template
 
 __all__ = [
     "AGENTS",
+    "TEMPLATES",
     "Agent",
     "AgentContext",
     "AgentSpec",
     "ParsedAction",
     "Template",
-    "get_template",
     "make_agent",
-    "template_names",
 ]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hgpo.agents.prompts import HOUSEHOLD_REASONING, REASONING, AgentContext, Template, get_template
+from hgpo.agents.prompts import HOUSEHOLD_REASONING, REASONING, TEMPLATES, AgentContext, Template
 from hgpo.agents.text_template import TextTemplate, is_text
 from hgpo.messages import Conversation
 from hgpo.plugins import Registry, check_options
@@ -90,4 +90,4 @@ def direct(spec: AgentSpec) -> Agent:
     if is_text(spec.template):
         tagged = HOUSEHOLD_REASONING if spec.environment == "alfworld" else REASONING
         return Agent(TextTemplate(spec.template, tagged), spec.history_length)
-    return Agent(get_template(spec.template), spec.history_length)
+    return Agent(TEMPLATES.get(spec.template), spec.history_length)

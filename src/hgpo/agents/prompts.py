@@ -102,21 +102,6 @@ TEMPLATES: Registry[Template] = Registry(
 """Prompt templates by name; see `hgpo.plugins`."""
 
 
-def register_template(name: str, template: Template) -> None:
-    """Make `template` available under `name`. A taken name is a `ValueError`."""
-    TEMPLATES.register(name, template)
-
-
-def template_names() -> list[str]:
-    """All registered names."""
-    return TEMPLATES.names()
-
-
-def get_template(name: str) -> Template:
-    """The template called `name`. For an unknown name, the `ValueError` lists the known ones."""
-    return TEMPLATES.get(name)
-
-
 def parse_tagged(response: str, *, fallback_characters: int) -> ParsedAction:
     """The published rules: the action is the lower-cased text of the first `<action>…</action>`.
 

@@ -13,6 +13,7 @@ Reflexion tries a failed task again, with a lesson that the agent wrote after th
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hgpo.agents.base import Agent, AgentSpec
@@ -57,15 +58,11 @@ class ReactTemplate:
 
     def render(self, context: AgentContext) -> tuple[Message, ...]:
         """The conversation up to the newest observation."""
-        observations = [*(seen for seen, _ in context.history), context.observation]
-        turns = [Message("user", f"{self.head(context)}\n\n{observations[0].strip()}")]
-        for (_, action), response, seen in zip(context.history, context.responses, observations[1:], strict=True):
-            turns += [
-                Message("assistant", remembered(response, action)),
-                Message("user", f"Observation: {seen.strip()}"),
-            ]
-        turns[-1] = Message("user", turns[-1].text + self.tail(context))
-        return tuple(turns)
+        *turns, last = conversation(context, self.head(context), self._turn)
+        return (*turns, Message("user", last.text + self.tail(context)))
+
+    def _turn(self, action: str, response: str, seen: str) -> tuple[Message, Message]:
+        return Message("assistant", remembered(response, action)), Message("user", f"Observation: {seen}")
 
     def head(self, context: AgentContext) -> str:
         """The text before the first remembered observation; lessons of earlier trials come last."""
@@ -109,6 +106,17 @@ class ReactTemplate:
         turns = [*ReactTemplate((), 0, list_commands=False).render(replace(context, lessons=()))]
         turns[-1] = Message("user", f"{turns[-1].text}\n\n{_QUESTION}")
         return tuple(turns)
+
+
+def conversation(
+    context: AgentContext, head: str, turn: Callable[[str, str, str], Sequence[Message]], tools: str = ""
+) -> list[Message]:
+    """Turns: `head` and the first remembered observation, then `turn(action, response, next observation)` per step."""
+    observations = [seen.strip() for seen in (*(seen for seen, _ in context.history), context.observation)]
+    turns = [Message("user", f"{head}\n\n{observations[0]}", tools)]
+    for (_, action), response, seen in zip(context.history, context.responses, observations[1:], strict=True):
+        turns += turn(action, response, seen)
+    return turns
 
 
 def _command(text: str) -> str:
@@ -168,10 +176,8 @@ def reflexion(spec: AgentSpec, *, trials: int = 3, examples: int = 2, list_comma
     """ReAct, with up to `trials` attempts at each task.
 
     Args:
-        spec: see `react`.
         trials: most attempts at a task; the first success ends them.
-        examples: see `react`.
-        list_commands: see `react`.
+        spec, examples, list_commands: see `react`.
 
     Raises:
         ValueError: `trials` is below 1, or see `react`.

@@ -12,7 +12,7 @@ import json
 
 from hgpo.agents.base import Agent, AgentSpec
 from hgpo.agents.prompts import AgentContext, ParsedAction
-from hgpo.agents.react import MAX_REMEMBERED_CHARACTERS
+from hgpo.agents.react import MAX_REMEMBERED_CHARACTERS, conversation
 from hgpo.messages import Conversation, Message, without_thoughts
 from hgpo.tool_calls import ToolCall, ToolCallError, as_response, describe, parse_action, parse_tagged_call
 
@@ -30,11 +30,7 @@ class ToolsTemplate:
         """
         if not context.tools:
             raise ValueError("agent.name = 'tools': the environment lists no tools; use another agent, such as react")
-        observations = [*(seen for seen, _ in context.history), context.observation]
-        turns = [Message("user", f"{self.head(context)}\n\n{observations[0].strip()}", tools=json.dumps(context.tools))]
-        for (_, action), response, seen in zip(context.history, context.responses, observations[1:], strict=True):
-            turns += self._turn(action, response, seen.strip())
-        return tuple(turns)
+        return tuple(conversation(context, self.head(context), self._turn, tools=json.dumps(context.tools)))
 
     def head(self, context: AgentContext) -> str:
         """The text before the first remembered observation; the tools come first."""

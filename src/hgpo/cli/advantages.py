@@ -188,11 +188,10 @@ def with_columns(table: pa.Table, columns: dict[str, Any]) -> pa.Table:
 
 def print_summaries(estimator: str, summaries: Mapping[int, BatchSummary], unit: str = "update") -> None:
     """Print the spread of the advantages of each update (or other `unit` of several files) and its levels' figures."""
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
 
     from hgpo.estimators.diagnostics import LEVEL_HEADINGS
+    from hgpo.report.summary import figure_text, level_table
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
     several = len(summaries) > 1
@@ -214,24 +213,8 @@ def print_summaries(estimator: str, summaries: Mapping[int, BatchSummary], unit:
         ("Levels: shares of steps, and shares of the variance of the returns explained", figures[:groups]),
         ("Groups: number, size for a step, prompts; weight of the level", figures[groups:]),
     ):
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        table.add_column(f"{unit}:\nlevel" if several else "\nlevel")
-        for name in names:
-            first, _, last = LEVEL_HEADINGS[name].rpartition(" ")
-            table.add_column(f"{first}\n{last}", justify="right", no_wrap=True)
+        table = level_table(title, names, f"{unit}:\nlevel" if several else "\nlevel")
         for update, level in terms:
             label = f"{update}: {level.label}" if several else level.label
-            table.add_row(label, *(_cell(name, getattr(level, name)) for name in names))
+            table.add_row(label, *(figure_text(name, getattr(level, name)) for name in names))
         console.print(table)
-
-
-def _cell(name: str, figure: float | None) -> str:
-    from hgpo.estimators.diagnostics import SHARES
-
-    if figure is None:
-        return "–"
-    if name in SHARES:
-        return f"{100 * figure:.1f} %"
-    if name == "mean_weight":
-        return f"{figure:.3f}"
-    return f"{figure:,}" if isinstance(figure, int) else f"{figure:.2f}"

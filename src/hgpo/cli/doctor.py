@@ -102,7 +102,7 @@ def engine_findings(recipe: Path | None, overrides: Sequence[str]) -> list[Findi
 
 def machine_findings() -> list[Finding]:
     """What is installed and registered here; fatal is only what the built-in trainer cannot do without."""
-    from hgpo.agents.prompts import template_names
+    from hgpo.agents.prompts import TEMPLATES
     from hgpo.envs.registry import names as environment_names
     from hgpo.estimators import names as estimator_names
     from hgpo.policies.backends import BACKENDS
@@ -124,7 +124,7 @@ def machine_findings() -> list[Finding]:
         _device_finding(),
         Finding("CPU cores", str(os.cpu_count())),
         Finding("environments", ", ".join(environment_names())),
-        Finding("prompt templates", ", ".join(template_names())),
+        Finding("prompt templates", ", ".join(TEMPLATES.names())),
         Finding("estimators", ", ".join(estimator_names())),
         Finding("policy backends", ", ".join(BACKENDS.names())),
         _games_finding(),

@@ -123,7 +123,7 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
     from hgpo.assemble import build_evaluator, build_suite, open_policy
     from hgpo.evaluation.eval_history import name_by_command
     from hgpo.evaluation.eval_log import rollouts_path
-    from hgpo.evaluation.evaluator import EvalBudget
+    from hgpo.evaluation.evaluator import NO_LIMIT, EvalBudget
     from hgpo.evaluation.summary import print_evaluation
     from hgpo.policies.wrappers import FREE, Prices
     from hgpo.runs.folder import RunDirectory
@@ -141,7 +141,8 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
     name = name_by_command(played.split, checkpoint, played.temperature, played.seeds, arguments.games)
     output = arguments.output or RunDirectory(Path(arguments.policy)).evaluation(name)
     prices = Prices(*arguments.prices) if arguments.prices else FREE
-    budget = EvalBudget(prices, arguments.max_cost, arguments.at_once or (64 if served else 256))
+    at_once = arguments.at_once or (64 if served else NO_LIMIT.max_concurrency)
+    budget = EvalBudget(prices, arguments.max_cost, at_once)
     evaluator = build_evaluator(config, suite, reporter, budget=budget)
     keep_steps = arguments.output is not None
     stored = evaluator.evaluate(policy, output, model=model, keep_going=True, keep_steps=keep_steps)

@@ -39,11 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
     import sys
 
     from hgpo.evaluation.model_card import model_card
-    from hgpo.runs.checkpoints import publish
     from hgpo.runs.folder import open_run_directory
     from hgpo.training.checkpoint import saving
     from hgpo.training.load import RunPolicies
-    from hgpo.utils.files import scratch_folder
+    from hgpo.utils.files import publish, scratch_folder
 
     output: Path = arguments.output
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
@@ -63,15 +62,15 @@ def _write_policy(partial: Path, folder: Path, policies: RunPolicies, *, merge: 
     """Weights and tokenizer of the checkpoint in `folder`."""
     import shutil
 
-    from hgpo.policies.weights import CONFIG_FILE, merge_adapter
+    from hgpo.policies.loading import is_adapter
+    from hgpo.policies.weights import merge_adapter
 
-    is_adapter = (folder / CONFIG_FILE).exists()
-    if is_adapter and merge:
+    if is_adapter(folder) and merge:
         language_model, _ = policies.language_model(folder.name)
         merge_adapter(language_model.model.float()).save_pretrained(partial)  # bfloat16 would round the adapter's part
         language_model.tokenizer.save_pretrained(partial)
         return
-    if is_adapter and (policies.warm_start or Path(policies.settings.model).exists()):
+    if is_adapter(folder) and (policies.warm_start or Path(policies.settings.model).exists()):
         raise ValueError(
             f"{policies.run.path} trained an adapter whose base weights exist on this machine only: add --merge"
         )

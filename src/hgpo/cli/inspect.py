@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--force", action="store_true", help="overwrite FILE even if it is not a report")
     parser.add_argument("--update", type=int, nargs="+", metavar="N", help="only these updates")
-    parser.add_argument("--max-steps", type=int, default=20_000, metavar="N", help="steps to show (default: 20000)")
+    parser.add_argument("--max-steps", type=int, metavar="N", help="steps to show (default: 20000)")
     add_estimator_argument(parser, "the estimator whose advantages are explained (default: the run's, else hgpo)")
     add_option_argument(parser, "estimator")
     parser.add_argument("--gamma", type=float, help="discount of the step return (default: the run's, else 0.95)")
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     from hgpo.report.rendering import fitting_page
     from hgpo.report.summary import print_report
 
-    if arguments.max_steps < 1:
+    if arguments.max_steps is not None and arguments.max_steps < 1:
         raise ValueError(f"--max-steps must be at least 1, got {arguments.max_steps}")
     width = None if sys.stdout.isatty() else 100
     console = Console(quiet=arguments.quiet, width=width, markup=False, highlight=False)
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def report_of(arguments: argparse.Namespace) -> Report:
     """Read and analyse the steps that the arguments select."""
-    from hgpo.report.report import build_report
+    from hgpo.report.report import MAX_STEPS, build_report
     from hgpo.runs.folder import RunDirectoryError, state_key_of_run
     from hgpo.storage.reading import parse_columns
     from hgpo.storage.schema import Notice
@@ -101,7 +101,7 @@ def report_of(arguments: argparse.Namespace) -> Report:
     return build_report(
         arguments.path,
         training,
-        max_steps=arguments.max_steps,
+        max_steps=arguments.max_steps or MAX_STEPS,
         updates=arguments.update,
         notices=[Notice(text) for text in notices],
         format=arguments.format,
@@ -155,8 +155,8 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[st
         notices.append(f"{arguments.path / 'config.toml'} is missing, so the defaults are assumed")
     if arguments.update is None:
         notices += missing_notes(arguments.path)
-    gamma = check_gamma(0.95 if gamma is None else gamma)
-    if estimator is None and not options and facts is None and gamma == 0.95:
+    gamma = check_gamma(Training().gamma if gamma is None else gamma)
+    if estimator is None and not options and facts is None and gamma == Training().gamma:
         return None, notices
     parse_options(estimator or "hgpo", **options)
     return Training(estimator or "hgpo", options, gamma, tuple(metrics), facts), notices

@@ -13,7 +13,7 @@ from hgpo.estimators.base import Advantages, Estimator, Level
 from hgpo.plugins import Registry
 from hgpo.steps import StepBatch
 
-__all__ = ["Advantages", "Estimator", "Level", "compute_advantages", "get", "names", "parse_options", "register"]
+__all__ = ["Advantages", "Estimator", "Level", "compute_advantages", "names", "parse_options", "register"]
 
 
 ESTIMATORS: Registry[Estimator] = Registry(
@@ -59,22 +59,13 @@ def names() -> tuple[str, ...]:
     return tuple(ESTIMATORS.names())
 
 
-def get(name: str) -> Estimator:
-    """Return an estimator by name.
-
-    Raises:
-        ValueError: no such name; the message lists the known ones.
-    """
-    return ESTIMATORS.get(name)
-
-
 def parse_options(estimator: str, **options: Any) -> Any:
     """Check the options of an estimator without running it, and return an instance of its options class.
 
     Raises:
         ValueError: an unknown estimator, an unknown option (the message lists the valid ones) or a value out of range.
     """
-    return get(estimator).parse(**options)
+    return ESTIMATORS.get(estimator).parse(**options)
 
 
 def compute_advantages(batch: StepBatch, estimator: str = "hgpo", gamma: float = 0.95, **options: Any) -> Advantages:
@@ -94,7 +85,7 @@ def compute_advantages(batch: StepBatch, estimator: str = "hgpo", gamma: float =
         ValueError: an unknown estimator or option, a value out of range, or an error of `Estimator.run`.
         TypeError: `batch` is not a `StepBatch`.
     """
-    entry = get(estimator)
+    entry = ESTIMATORS.get(estimator)
     parsed = entry.parse(**options)
     if not isinstance(batch, StepBatch):
         raise TypeError(f"expected a StepBatch, got {type(batch).__name__}; build one with StepBatch.from_columns")

@@ -303,7 +303,8 @@ def summarise_levels(batch: StepBatch, advantages: Advantages) -> BatchSummary:
             "pass the batch that the advantages were computed from"
         )
     values_N = advantages.values
-    sign_IN = [_signs(term) for term in advantages.terms]
+    # 0 also where the level is unused
+    sign_IN = [to_rows(np.sign(term.advantage_N) * term.used_N, term.row_N) for term in advantages.terms]
     summaries = tuple(
         replace(
             _level_summary(batch, advantages.returns, term),
@@ -387,11 +388,6 @@ def _compared(level: Level, batch: StepBatch, return_N: FloatArray) -> tuple[Int
     present_G = level.present_N[runs.start_G]
     kept_W = present_G[group_W]
     return (np.cumsum(present_G) - 1)[group_W[kept_W]], trajectory_W[kept_W], mean_W[kept_W]
-
-
-def _signs(level: Level) -> FloatArray:
-    """Sign of the level's advantage, float64[N] in row order: 0 where it is 0 or the level is unused."""
-    return to_rows(np.sign(level.advantage_N) * level.used_N, level.row_N)
 
 
 def _agreement(sign_N: FloatArray, other_N: FloatArray | None) -> float | None:

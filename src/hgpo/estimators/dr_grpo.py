@@ -24,7 +24,6 @@ class DrGrpoOptions:
     count: str = "trajectory"
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an option out of its range."""
         check_choice("count", self.count, COUNTS)
 
 

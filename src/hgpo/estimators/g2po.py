@@ -31,7 +31,6 @@ class G2poOptions:
     step_advantage_w: float = 1.0
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an option out of its range."""
         check_choice("mode", self.mode, MODES)
         check_number("step_advantage_w", self.step_advantage_w)
 

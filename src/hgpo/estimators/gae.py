@@ -28,7 +28,6 @@ class GaeOptions:
     mode: str = "none"
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an option out of its range."""
         if check_number("gae_lambda", self.gae_lambda) > 1.0:
             raise ValueError(f"gae_lambda must be from 0 to 1, got {self.gae_lambda!r}")
         check_choice("mode", self.mode, ("none", *MODES))

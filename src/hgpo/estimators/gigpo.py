@@ -38,7 +38,6 @@ class GigpoOptions:
     match_own_trajectory: bool = True
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an option out of its range."""
         check_choice("mode", self.mode, MODES)
         check_number("step_advantage_w", self.step_advantage_w)
         threshold = self.similarity_threshold

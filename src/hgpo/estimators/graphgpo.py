@@ -45,7 +45,6 @@ class GraphgpoOptions:
     normalize_distance: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an option out of its range."""
         check_choice("mode", self.mode, MODES)
         check_number("step_advantage_w", self.step_advantage_w)
         check_number("episode_advantage_w", self.episode_advantage_w)

@@ -25,7 +25,6 @@ class GrpoOptions:
     count: str = "trajectory"
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an option out of its range."""
         check_choice("mode", self.mode, MODES)
         check_choice("count", self.count, COUNTS)
 

@@ -87,7 +87,6 @@ class HgpoOptions:
     match_own_trajectory: bool = True
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an option out of its range."""
         check_history(self.history_length)
         check_choice("mode", self.mode, MODES)
         check_choice("weight_type", self.weight_type, WEIGHT_TYPES)
@@ -177,10 +176,8 @@ def level_names(options: HgpoOptions) -> tuple[str, ...]:
     """What the steps of a level-k group have in common, k = 0..K."""
     if options.context == "prompt":
         return ("same prompt",)
-    lengths = [f"{k} step{'s' if k > 1 else ''} of history" for k in range(1, options.history_length + 1)]
     actions = ", actions included" if options.context == "observation_action" else ""
-    state = Matching.of(options).level_0
-    return (state, *(f"{state} and {length}{actions}" for length in lengths))
+    return Matching.of(options).level_names(options.history_length, f"of history{actions}")
 
 
 HGPO = Estimator(

@@ -46,7 +46,6 @@ class Matching:
     own_trajectory: bool = True
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an option out of its range."""
         if not 0.0 < check_number("match_threshold", self.threshold) <= 1.0:
             raise ValueError(f"match_threshold must be above 0 and at most 1, got {self.threshold!r}")
         check_choice("match_by", self.by, SOURCES)
@@ -74,6 +73,11 @@ class Matching:
     def level_0(self) -> str:
         """What the steps of a level-0 group have in common."""
         return f"similar state (by {self.by}, at least {self.threshold:g})" if self.soft else "same state"
+
+    def level_names(self, history_length: int, of_history: str) -> tuple[str, ...]:
+        """What the steps of a level-k group have in common, k = 0..K; `of_history` follows the number of steps."""
+        counts = [f"{k} step{'s' if k > 1 else ''}" for k in range(1, history_length + 1)]
+        return (self.level_0, *(f"{self.level_0} and {count} {of_history}" for count in counts))
 
     def levels(
         self, batch: StepBatch, groups: StepGroups, context: str = "observation", early: str = "truncate"

@@ -52,7 +52,6 @@ class MixedEffectsOptions:
     epsilon: float = EPSILON
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an option out of its range."""
         check_history(self.history_length)
         check_choice("mode", self.mode, MODES)
         check_choice("context", self.context, CONTEXTS)

@@ -105,7 +105,6 @@ class NestedTdOptions:
     match_kernel: str = "uniform"
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an option out of its range."""
         check_history(self.history_length)
         check_number("shrinkage", self.shrinkage)
         for name in ("action_power", "difference_power"):
@@ -182,12 +181,9 @@ def _next_values(batch: StepBatch, groups: StepGroups, fine: Runs, states: Runs,
 
 
 def _next_states(batch: StepBatch, row_M: IntArray, first_G: IntArray) -> IntArray:
-    """State in the `next_observation` of each of these rows, int64[M]; -1 if no step of the task was taken there.
+    """State in the `next_observation` of these rows, int64[M]; -1 if no step of the task was taken there.
 
-    Args:
-        batch: the steps.
-        row_M: the rows.
-        first_G: a row of each state, in the order of the states.
+    `first_G` is a row of each state, in the order of the states.
     """
     if batch.next_observation is None:
         return np.full(len(row_M), -1)
@@ -322,20 +318,13 @@ def _needs(options: NestedTdOptions) -> tuple[str, ...]:
     return ("action", *needs) if options.history_length else needs
 
 
-def _level_names(options: NestedTdOptions) -> tuple[str, ...]:
-    """What the steps of a level-k group have in common, k = 0..K."""
-    state = Matching.of(options).level_0
-    histories = [f"{k} step{'s' if k > 1 else ''} before" for k in range(1, options.history_length + 1)]
-    return (state, *(f"{state} and {history}" for history in histories))
-
-
 NESTED_TD = Estimator(
     "nested_td",
     nested_td,
     NestedTdOptions,
     label="NestedTD",
     needs=_needs,
-    levels=_level_names,
+    levels=lambda options: Matching.of(options).level_names(options.history_length, "before"),
     largest_gamma=LARGEST_GAMMA,
     follows_memory=False,
 )

@@ -27,7 +27,6 @@ class ReinforceOptions:
     mode: str = "mean_norm"
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an option out of its range."""
         check_choice("mode", self.mode, MODES)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from hgpo import columns
 from hgpo.columns import IntArray
 from hgpo.steps import StepBatch
+from hgpo.utils.text import common_subsequence
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +126,7 @@ class _Representative:
         self.index = index
         self._text = text
         codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
-        self._positions = {  # per character, the bits at which the text has it
+        self._places = {  # per character, the bits at which the text has it
             chr(code): int.from_bytes(np.packbits(codes == code, bitorder="little").tobytes(), "little")
             for code in np.unique(codes)
         }
@@ -133,21 +134,8 @@ class _Representative:
     def similar(self, text: str, threshold: float) -> bool:
         """Whether the ratio of `text` to this one reaches the threshold."""
         needed = least_matches(threshold, len(self._text) + len(text))
-        return self._subsequence_reaches(text, needed) and matches_reach(text, self._text, needed)
-
-    def _subsequence_reaches(self, text: str, needed: int) -> bool:
-        """Whether the longest common subsequence has at least `needed` characters.
-
-        Each character of `text` updates one row of the usual table, whose bits are 0 where the length grows, in a few
-        operations on integers (Hyyrö 2004).
-        """
-        size = len(self._text)
-        full = (1 << size) - 1
-        row = full
-        for character in text:
-            matching = row & self._positions.get(character, 0)
-            row = ((row + matching) | (row - matching)) & full
-        return size - row.bit_count() >= needed
+        longest = common_subsequence(self._places, len(self._text), text)  # at least as many as the matches
+        return longest >= needed and matches_reach(text, self._text, needed)
 
 
 def least_matches(threshold: float, characters: int) -> int:

@@ -35,7 +35,6 @@ class TransitionGraph:
         target_N: int64[N], the node it led to.
         task_V: int64[V], `batch.group` of each node.
         observation_V: int64[V], the node's number in `batch.labels["observation"]`; -1 for the end of a trajectory.
-        trajectory_V: int64[V], the trajectory that ends there; -1 for an observation.
         goal_V: bool[V], True for the end of a trajectory that won.
 
     Example: one task, a: hall -> kitchen -> end (won), b: hall -> end (lost). The nodes are 0 hall, 1 kitchen, 2 the
@@ -46,7 +45,6 @@ class TransitionGraph:
     target_N: IntArray
     task_V: IntArray
     observation_V: IntArray
-    trajectory_V: IntArray
     goal_V: BoolArray
 
     def __len__(self) -> int:
@@ -90,7 +88,6 @@ def transition_graph(batch: StepBatch, ends: str = "observed") -> TransitionGrap
         target_N=to_rows(target_N, batch.order),
         task_V=np.concatenate([distinct // width, batch.trajectory_group[ended]]),
         observation_V=np.concatenate([distinct % width, np.full_like(ended, _NO_OBSERVATION)]),
-        trajectory_V=np.concatenate([np.full_like(distinct, -1), ended]),
         goal_V=np.concatenate([np.zeros(len(distinct), dtype=np.bool_), won_M[ended]]),
     )
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hgpo.evaluation.episode_logs import EpisodeLog, PlayedEpisode
-from hgpo.evaluation.manifests import Manifest, best_fit, manifests, read_manifest, text_digest
+from hgpo.evaluation.manifests import Manifest, best_fit, manifest_named, manifests, read_manifest, text_digest
 from hgpo.evaluation.statistics import Rate, rate
 from hgpo.storage.schema import converted, identifier
 from hgpo.utils.text import counted, visible
@@ -116,8 +116,8 @@ def read_tasks(path: Path) -> EvaluationSet:
     Raises:
         ValueError: The file is neither.
     """
-    if str(path) in manifests():
-        return _set_of(manifests()[str(path)])
+    if str(path) in manifests() or not path.is_file():
+        return _set_of(manifest_named(str(path)))
     try:
         document = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:

@@ -145,18 +145,14 @@ def held_out_results(run: RunDirectory, updates: int) -> HeldOutResults:
             found.append((update, name, read_evaluation(run.evaluation(name)).evaluation))
         except (ValueError, OSError) as error:
             problems.append(f"an evaluation is left out: {error}")
-    problems += _lost(run)
+    try:
+        problems += [f"an evaluation is left out: {path} is missing" for path in lost_evaluations(run)]
+    except ValueError as error:
+        problems.append(f"cannot determine which evaluations the run had: {error}")
     found.sort(key=lambda one: (one[0], one[1] == "after"))
     points = tuple(HeldOut(name, update, one.success, describe_set(one)) for update, name, one in found)
     trained = [one for *_, one in found] if found and found[0][0] == 0 else []
     return HeldOutResults(points, _gain(trained), tuple(problems))
-
-
-def _lost(run: RunDirectory) -> list[str]:
-    try:
-        return [f"an evaluation is left out: {path} is missing" for path in lost_evaluations(run)]
-    except ValueError as error:
-        return [f"cannot determine which evaluations the run had: {error}"]
 
 
 def _gain(evaluations: list[Evaluation]) -> Rate | None:

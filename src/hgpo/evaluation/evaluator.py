@@ -17,7 +17,7 @@ from typing import Any
 from hgpo.agents import Agent
 from hgpo.envs.base import Task
 from hgpo.evaluation.eval_log import EvalLog
-from hgpo.evaluation.manifests import recognise
+from hgpo.evaluation.manifests import Recognised, recognise
 from hgpo.evaluation.result_files import StoredEvaluation, describe, summarise_evaluation, write_evaluation
 from hgpo.policies.base import AnyPolicy
 from hgpo.policies.wrappers import FREE, PricedPolicy, Prices, as_async
@@ -46,6 +46,49 @@ class EvalBudget:
 
 
 NO_LIMIT = EvalBudget()
+
+
+def check_each_once(split: str, tasks: Sequence[Task]) -> None:
+    """`ValueError` if a task occurs twice: its episodes would have one place in the log."""
+    if len({task.id for task in tasks}) != len(tasks):
+        raise ValueError(f"split {split!r} names a task twice; every task must be played exactly once per seed")
+
+
+def finish_evaluation(
+    output: Path,
+    log: EvalLog,
+    episodes: Sequence[str],
+    conditions: Mapping[str, Any],
+    manifest: Recognised,
+    reporter: Reporter,
+    **facts: Any,
+) -> StoredEvaluation:
+    """Write the result of an evaluation and print its figures; delete the log if no step and no failure is in it.
+
+    Args:
+        output: the result file.
+        log: the log with all episodes.
+        episodes: ids of the episodes.
+        conditions: split, seeds and temperature.
+        manifest: the manifest that the tasks belong to.
+        reporter: prints the figures.
+        **facts: further attributes of `StoredEvaluation`.
+    """
+    summaries = [log.episodes[episode] for episode in episodes]
+    stored = replace(
+        summarise_evaluation(summaries, **conditions),
+        manifest=manifest.id,
+        manifest_differs=manifest.differs,
+        **facts,
+    )
+    write_evaluation(output, stored)
+    if log.rollouts is None and not stored.failed:
+        log.delete()
+    full = [summary.context_full for summary in summaries if summary.context_full]
+    if full:
+        reporter.say(f"{counted(len(full), 'episode')} ended with a full context and count as lost: {full[0]}")
+    reporter.say(f"Evaluation ({output.stem}): {describe(stored.evaluation)}")
+    return stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +123,7 @@ class Evaluator:
 
     def __post_init__(self) -> None:
         """`ValueError` if a task occurs twice."""
-        if len({task.id for task in self.tasks}) != len(self.tasks):
-            raise ValueError(
-                f"split {self.split!r} names a task twice; every task must be played exactly once per seed"
-            )
+        check_each_once(self.split, self.tasks)
 
     def evaluate(
         self, policy: AnyPolicy, output: Path, *, model: str, keep_going: bool = False, keep_steps: bool = False
@@ -130,30 +170,9 @@ class Evaluator:
                 f"cost {priced.cost:.4f} of --max-cost {max_cost:g}: {ended} of {len(episodes)} episodes are done"
             )
             return None
-        stored = summarise_evaluation(
-            [log.episodes[task.id] for task in episodes],
-            split=self.split,
-            seeds=self.seeds,
-            temperature=self.rules.temperature,
-        )
-        stored = replace(
-            stored,
-            model=model,
-            agent=self.agent_name,
-            environment=self.environment,
-            cost=log.cost if prices != FREE else None,
-            seconds=None if done else time.perf_counter() - began,
-            manifest=manifest.id,
-            manifest_differs=manifest.differs,
-        )
-        write_evaluation(output, stored)
-        if not keep_steps and not stored.failed:
-            log.delete()
-        full = [reason for task in episodes if (reason := log.episodes[task.id].context_full)]
-        if full:
-            self.reporter.say(f"{counted(len(full), 'episode')} ended with a full context and count as lost: {full[0]}")
-        self.reporter.say(f"Evaluation ({output.stem}): {describe(stored.evaluation)}")
-        return stored
+        cost, seconds = log.cost if prices != FREE else None, None if done else time.perf_counter() - began
+        facts = {**named, "cost": cost, "seconds": seconds}
+        return finish_evaluation(output, log, [task.id for task in episodes], played, manifest, self.reporter, **facts)
 
     def _play(
         self, tasks: Sequence[EvalTask], done: int, policy: PricedPolicy, log: EvalLog, *, keep_going: bool

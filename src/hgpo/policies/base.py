@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from hgpo.messages import Conversation
 
 TokenIds = NDArray[np.int32]
+NO_TOKENS: TokenIds = np.empty(0, dtype=np.int32)
+NO_LOG_PROBS: NDArray[np.float32] = np.empty(0, dtype=np.float32)
 _SEED_BITS = 53  # the precision of a float64 in [0, 1)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hgpo.messages import Conversation, Message, as_text, messages_of, opens_thought
+from hgpo.messages import Conversation, Message, as_text, encodable, messages_of, opens_thought
 from hgpo.policies.base import PromptTooLong, TokenIds
 
 _KEPT_PROMPTS = 1024
@@ -251,8 +251,3 @@ def _control_token_pattern(tokenizer: Any) -> re.Pattern[str]:
         (text for text in special | set(tokenizer.all_special_tokens) if len(text) > 1), key=len, reverse=True
     )
     return re.compile("|".join(map(re.escape, texts)) or r"(?!)")
-
-
-def encodable(text: str) -> str:
-    """Replace lone surrogates, which tokenizers reject, by "?"."""
-    return text.encode("utf-8", "replace").decode("utf-8")

@@ -17,6 +17,7 @@ from transformers.utils import logging as transformers_logging
 
 transformers_logging.disable_progress_bar()  # they would break the display of a run
 
+ADAPTER_CONFIG = "adapter_config.json"
 _MOST_NAMES = 5
 _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
@@ -149,10 +150,15 @@ def refuse_incomplete(
         )
 
 
+def is_adapter(folder: Path) -> bool:
+    """Whether the folder holds an adapter; this project writes none that holds a whole model as well."""
+    return (folder / ADAPTER_CONFIG).is_file()
+
+
 def _locate(source: str | Path, revision: str | None) -> tuple[str, dict[str, Any]]:
     """The folder or hub name, and the keywords for transformers."""
     path = Path(source)
-    if (path / "adapter_config.json").is_file() and not (path / "config.json").is_file():
+    if is_adapter(path) and not (path / "config.json").is_file():
         raise ValueError(f"{source} contains an adapter without its model: merge both with hgpo export --merge")
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
     is_gguf = path.suffix.lower() == ".gguf"

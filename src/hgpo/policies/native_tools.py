@@ -10,8 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hgpo.messages import Message
-from hgpo.policies.chat import encodable
+from hgpo.messages import Message, encodable
 from hgpo.policies.replies import called_functions, name_of
 from hgpo.tool_calls import (
     MAX_CALL_CHARACTERS,

@@ -14,11 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from hgpo.messages import Conversation, messages_of, without_thoughts
-from hgpo.policies.base import ContextFull, Request, RequestUsage, Response, check_temperature
-from hgpo.policies.chat import encodable
+from hgpo.messages import Conversation, encodable, messages_of, without_thoughts
+from hgpo.policies.base import NO_LOG_PROBS, NO_TOKENS, ContextFull, Request, RequestUsage, Response, check_temperature
 from hgpo.policies.native_tools import calls_as_text, native_messages, native_tools
 from hgpo.policies.replies import ServerError, called_functions, error_of, name_of, read_error, text_of, token_count
 
@@ -32,8 +29,6 @@ _LENGTH_NAMES = {"max_tokens": "max_completion_tokens", "max_completion_tokens":
 _USAGE = ("prompt_tokens", "completion_tokens")
 _CUT = ("length", "max_tokens", "model_length", "content_filter")
 """Reasons why a response ended before its end token, as servers name them."""
-_NO_TOKENS = np.empty(0, dtype=np.int32)
-_NO_LOG_PROBS = np.empty(0, dtype=np.float32)
 
 
 class AnswerFailed(RuntimeError):
@@ -275,9 +270,9 @@ class ServerPolicy:
             raise AnswerFailed("the content filter of the server withheld the answer (finish_reason content_filter)")
         return Response(
             text=text,
-            prompt_ids=_NO_TOKENS,
-            token_ids=_NO_TOKENS,
-            log_probs=_NO_LOG_PROBS,
+            prompt_ids=NO_TOKENS,
+            token_ids=NO_TOKENS,
+            log_probs=NO_LOG_PROBS,
             finished=is_finished(choice),
             usage=self._usage(completion, body, text, requests, seconds),
         )

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hgpo.policies.chat import encodable
+from hgpo.messages import encodable
 
 MAX_ERROR_CHARACTERS = 600
 """Most characters of a server's error message; the rest is left out."""

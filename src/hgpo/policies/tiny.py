@@ -19,7 +19,7 @@ import torch
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from hgpo.policies.chat import encodable
+from hgpo.messages import encodable
 
 PAD = "<|pad|>"
 UNKNOWN = "<|unknown|>"

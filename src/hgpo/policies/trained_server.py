@@ -282,12 +282,9 @@ def make_server_policy(
 
     Args:
         language_model: the trained model, with an adapter.
-        url: see `Server`.
+        url, key_variable, timeout, retries: see `Server`.
         adapters: folder for adapters, the same path on the server.
         served_model: the model's name on the server; empty: its source.
-        key_variable: see `Server`.
-        timeout: see `Server`.
-        retries: see `Server`.
 
     Raises:
         ValueError: the lengths exceed the model's positions.

@@ -29,7 +29,6 @@ from torch.nn import Dropout
 from hgpo.policies.loading import refuse_incomplete
 
 BASE_FILE = "adapter_base.json"
-CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
 ALL_LINEAR = "all-linear"
 _BASES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # fingerprints of the frozen weights, by model

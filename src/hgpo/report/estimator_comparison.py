@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hgpo.estimators import get, parse_options
+from hgpo.estimators import ESTIMATORS, parse_options
 from hgpo.estimators.levels import MODES
 
 
@@ -50,12 +50,12 @@ class ReportEstimator:
     @property
     def needs(self) -> tuple[str, ...]:
         """Columns without which it cannot be computed."""
-        return get(self.name).needs(self.parsed)
+        return ESTIMATORS.get(self.name).needs(self.parsed)
 
     @property
     def levels(self) -> tuple[str, ...]:
         """What the members of its step groups share, per level; empty without levels."""
-        return get(self.name).levels(self.parsed)
+        return ESTIMATORS.get(self.name).levels(self.parsed)
 
     @property
     def parsed(self) -> Any:
@@ -93,7 +93,7 @@ def report_estimators(training: Training | None) -> tuple[ReportEstimator, ...]:
 
 
 def _known(key: str, name: str, options: Mapping[str, Any], variant: str = "") -> ReportEstimator:
-    label = get(name).label
+    label = ESTIMATORS.get(name).label
     return ReportEstimator(key, f"{label} ({variant})" if variant else label, name, options)
 
 
@@ -112,4 +112,4 @@ def whose_levels(estimators: Sequence[ReportEstimator]) -> str:
     first, followed = estimators[0], level_estimator(estimators)
     if followed is first:
         return f"levels of {first.label}"
-    return f"step levels of {followed.label}, because the training's {get(first.name).label} has none"
+    return f"step levels of {followed.label}, because the training's {ESTIMATORS.get(first.name).label} has none"

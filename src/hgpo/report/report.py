@@ -104,8 +104,7 @@ def build_report(
         max_steps: most sampled steps, as whole tasks (at least one task); statistics use all steps.
         updates: the updates to read, None for all.
         notices: omissions found by the caller.
-        format: see `hgpo.storage.discover.find_step_files`.
-        columns: see `hgpo.storage.reading.read_batch`.
+        format, columns: see `hgpo.storage.discover.find_step_files` and `hgpo.storage.reading.read_batch`.
         state: the key to compare states by, see `hgpo.rollout.keyed_steps.keyed_steps`; None: stored observations.
 
     Raises:
@@ -122,7 +121,7 @@ def build_report(
             raise
         found.append(Notice(f"{error}. The report has the metrics of its updates and no steps"))
     estimators = report_estimators(training)
-    gamma = training.gamma if training else 0.95
+    gamma = (training or Training()).gamma
     total = sum(count_rows(file.path) for file in files)
     share = min(1.0, max_steps / max(total, 1))
     sampler = TaskSampler(share, due=1.0 if share < 1.0 else 0.0)

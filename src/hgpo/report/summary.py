@@ -46,16 +46,30 @@ def print_report(console: Console, report: Report) -> None:
         say(line)
 
 
+def level_table(title: str, names: Sequence[str], heading: str = "\nlevel") -> Table:
+    """A table without rows for figures of levels, which have the keys `names` of `LEVEL_HEADINGS`."""
+    table = Table(heading, title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in names:
+        first_line, _, last_line = LEVEL_HEADINGS[name].rpartition(" ")
+        table.add_column(f"{first_line}\n{last_line}", justify="right", no_wrap=True)
+    return table
+
+
+def figure_text(name: str, figure: float | None, decimals: int = 1) -> str:
+    """The figure `name` of a level as text, a percentage with `decimals`."""
+    if figure is None:
+        return "–"
+    if name in SHARES:
+        return f"{100 * figure:.{decimals}f} %"
+    if name == "mean_weight":
+        return f"{figure:.3f}"
+    return f"{figure:,}" if isinstance(figure, int) else f"{figure:.2f}"
+
+
 def _levels(report: Report, first: UpdateMetrics, last: UpdateMetrics) -> Table:
     whose = whose_levels(report.estimators)
     title = f"{whose[0].upper()}{whose[1:]}{f', {report.unit} {first.update}' if report.unit else ''}"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    if first is not last:
-        table.title = f"{title} → {last.update}"
-    table.add_column("\nlevel")
-    for name in _COLUMNS:
-        first_line, _, last_line = LEVEL_HEADINGS[name].rpartition(" ")
-        table.add_column(f"{first_line}\n{last_line}", justify="right", no_wrap=True)
+    table = level_table(title if first is last else f"{title} → {last.update}", _COLUMNS)
     ends = [{level.label: level for level in update.summary.terms} for update in (first, last)]
     for label in level_names(report):
         levels = [levels.get(label) for levels in ends]
@@ -64,7 +78,7 @@ def _levels(report: Report, first: UpdateMetrics, last: UpdateMetrics) -> Table:
 
 
 def _change(name: str, values: Sequence[float | None]) -> str:
-    texts = ["–" if value is None else f"{100 * value:.0f} %" if name in SHARES else f"{value:.3g}" for value in values]
+    texts = [figure_text(name, value, decimals=0) for value in values]
     return texts[0] if len(set(texts)) == 1 else " → ".join(texts)
 
 

@@ -18,9 +18,9 @@ from typing import Any
 from hgpo.agents import AgentContext, ParsedAction
 from hgpo.envs.base import StepResult
 from hgpo.messages import as_text, closes_thought
-from hgpo.policies.base import Response, TokenIds
+from hgpo.policies.base import NO_TOKENS, Response, TokenIds
 from hgpo.rollout.prompts import Prompt, RolloutRules, fit_prompts
-from hgpo.rollout.records import NO_TOKENS, StepRecord
+from hgpo.rollout.records import StepRecord
 from hgpo.rollout.state_keys import Visit, make_key
 
 

@@ -11,14 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from hgpo.columns import FloatArray
+from hgpo.messages import encodable
+from hgpo.policies.base import NO_LOG_PROBS, NO_TOKENS
 from hgpo.rollout.keyed_steps import keyed_steps
 from hgpo.rollout.state_keys import JSON
 from hgpo.steps import StepBatch
 from hgpo.storage.schema import UPDATE_KEY
 from hgpo.storage.tables import append_rows, write_table
-
-NO_TOKENS = np.empty(0, dtype=np.int32)
-_NO_LOG_PROBS = np.empty(0, dtype=np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class StepRecord:
     next_observation: str
     prompt_ids: np.ndarray = field(default_factory=lambda: NO_TOKENS, repr=False)
     token_ids: np.ndarray = field(default_factory=lambda: NO_TOKENS, repr=False)
-    log_probs: np.ndarray = field(default_factory=lambda: _NO_LOG_PROBS, repr=False)
+    log_probs: np.ndarray = field(default_factory=lambda: NO_LOG_PROBS, repr=False)
     next_prompt_ids: np.ndarray = field(default_factory=lambda: NO_TOKENS, repr=False)
 
     @property
@@ -182,15 +181,12 @@ def _columns(steps: Sequence[StepRecord]) -> dict[str, pa.Array]:
         if column.name == "next_prompt_ids":
             continue
         kind = _ARRAY_TYPES.get(column.name) or _ARROW_TYPES[column.type]
-        columns[column.name] = pa.array([_plain(getattr(step, column.name)) for step in steps], type=kind)
+        values = [getattr(step, column.name) for step in steps]
+        columns[column.name] = pa.array(map(encodable, values) if column.type == "str" else values, type=kind)
     known = _known_log_probs(steps)
     if known is not None:
         columns["response_log_prob"] = pa.array(known)
     return columns
-
-
-def _plain(value: Any) -> Any:
-    return value if not isinstance(value, str) else value.encode("utf-8", "replace").decode()
 
 
 # Counts of steps, and the summary of an episode that an evaluation keeps.

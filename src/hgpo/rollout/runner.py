@@ -114,14 +114,11 @@ def collect(
         rng: all randomness comes from it; a group's environments are reset with one common seed.
         group_size: trajectories per task.
         label: prefix of group names, which keeps them unique across updates.
-        on_progress: see `OnProgress`.
-        on_step: see `OnStep`.
+        on_progress, on_step: see `OnProgress` and `OnStep`.
 
     Raises:
         EnvContractError: an environment breaks its contract.
     """
-    if group_size < 1:
-        raise ValueError(f"group_size must be at least 1, not {group_size}")
     live = _start(tasks, rules, rng, group_size, label)
     return play_to_end(live, policy, rules, rng, on_progress=on_progress, on_step=on_step)
 
@@ -225,8 +222,6 @@ def demonstrate(
     Raises:
         EnvContractError: an environment or the expert breaks its contract.
     """
-    if not 0 <= noise <= 1:
-        raise ValueError(f"noise must be from 0 to 1, not {noise}")
     pairs: list[tuple[AgentContext, str]] = []
     for task in tasks:
         environment = task.make()

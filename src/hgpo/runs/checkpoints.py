@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hgpo.utils.files import flush, flush_tree
+from hgpo.utils.files import publish, renamed_to_delete
 
 STATE_FILE = "trainer_state.json"
 FORMAT_VERSION = 2
@@ -52,7 +52,7 @@ def whole_checkpoint(folder: Path, update: int, state: Mapping[str, Any], keep: 
         TypeError, ValueError: `state` is not JSON, or holds NaN. Nothing is written then.
     """
     json.dumps(dict(state), allow_nan=False)
-    partial, final = _hidden(folder / str(update), "partial"), folder / str(update)
+    partial, final = folder / f".{update}.partial", folder / str(update)
     shutil.rmtree(partial, ignore_errors=True)  # left by a process that died while writing
     partial.mkdir(parents=True)
     yield partial
@@ -60,17 +60,7 @@ def whole_checkpoint(folder: Path, update: int, state: Mapping[str, Any], keep: 
     publish(partial, final)
     if keep is not None:
         for path in surplus(numbered(folder), final, keep):
-            shutil.rmtree(_renamed_to_delete(path))
-
-
-def publish(partial: Path, final: Path) -> None:
-    """Replace the folder `final` by `partial` in the same parent."""
-    flush_tree(partial)
-    old = _renamed_to_delete(final) if final.exists() else None
-    partial.rename(final)
-    flush(final.parent)
-    if old is not None:
-        shutil.rmtree(old)
+            shutil.rmtree(renamed_to_delete(path))
 
 
 def recover(folder: Path) -> None:
@@ -81,12 +71,6 @@ def recover(folder: Path) -> None:
     for ending in ("partial", "deleted"):
         for path in list(folder.glob(f".[0-9]*.{ending}")):
             shutil.rmtree(path)
-
-
-def _renamed_to_delete(path: Path) -> Path:
-    hidden = _hidden(path, "deleted")
-    shutil.rmtree(hidden, ignore_errors=True)  # left by a process that died while deleting
-    return path.rename(hidden)
 
 
 def surplus(checkpoints: Sequence[Path], newest: Path, keep: int) -> list[Path]:
@@ -157,10 +141,6 @@ def unusable(path: Path, problem: object, name: str = "") -> CheckpointError:
     where = f"{path / name}: " if name else "" if isinstance(problem, ChangedFileError) else f"{path}: "
     remedy = f"Delete the checkpoint folder {path} to resume from the previous checkpoint."
     return CheckpointError(f"{where}{problem}. {remedy}")
-
-
-def _hidden(path: Path, what: str) -> Path:
-    return path.with_name(f".{path.name}.{what}")
 
 
 class ChangedFileError(ValueError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -90,30 +89,18 @@ def rollout_metrics(steps: Sequence[StepRecord]) -> dict[str, float]:
     return metrics
 
 
-@dataclass(frozen=True, slots=True)
-class RolloutStore:
-    """Writes the steps of updates to `rollouts/<update>.parquet`.
+def store_rollouts(
+    run: RunDirectory, update: int, steps: Sequence[StepRecord], batch: StepBatch, advantages: Advantages, every: int
+) -> None:
+    """Write the steps of every `every`-th update (0: of none) with advantages, returns and the critic's values, if any.
 
-    Attributes:
-        run: The run.
-        every: Store the steps of every `every`-th update; 0: of none.
+    They go to `rollouts/<update>.parquet`.
     """
-
-    run: RunDirectory
-    every: int
-
-    def store(
-        self, update: int, steps: Sequence[StepRecord], advantages: Advantages, batch: StepBatch | None = None
-    ) -> None:
-        """Write every step with its advantage and return, and a critic's values if `batch` has them.
-
-        Nothing is written unless `update` is a multiple of `every`.
-        """
-        if self.every and update % self.every == 0:
-            extra = {"advantage": advantages.values, "return": advantages.returns}
-            if batch is not None and batch.value is not None:
-                extra |= {"value": batch.value, "bootstrap": batch.bootstrap}
-            write_rollouts(self.run.rollout_file(update), steps, extra, update)
+    if every and update % every == 0:
+        extra = {"advantage": advantages.values, "return": advantages.returns}
+        if batch.value is not None:
+            extra |= {"value": batch.value, "bootstrap": batch.bootstrap}
+        write_rollouts(run.rollout_file(update), steps, extra, update)
 
 
 def missing_notes(path: Path) -> list[str]:

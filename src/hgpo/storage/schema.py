@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.keys import canonical_json
+from hgpo.messages import encodable
 
 SCHEMA_VERSION = 1
 UPDATE_KEY = b"hgpo_update"
@@ -157,7 +158,7 @@ def text(value: object) -> str:
     """Text; characters that UTF-8 cannot encode become question marks."""
     if not isinstance(value, str):
         raise TypeError(f"expected text, got {type(value).__name__}")
-    return value.encode("utf-8", "replace").decode()
+    return encodable(value)
 
 
 def text_or_json(value: object) -> str:

@@ -24,8 +24,8 @@ from safetensors.torch import load_file, save_file
 
 from hgpo.config import TrainingSettings
 from hgpo.policies.language_model import GenerationLimits, LanguageModel
-from hgpo.policies.loading import load_model, load_tokenizer, resolve_device
-from hgpo.policies.weights import CONFIG_FILE, WrongBaseError, has_adapter, load_adapter, save_adapter
+from hgpo.policies.loading import is_adapter, load_model, load_tokenizer, resolve_device
+from hgpo.policies.weights import WrongBaseError, has_adapter, load_adapter, save_adapter
 from hgpo.runs.checkpoints import check_bytes, unusable, whole_checkpoint
 from hgpo.training.critic import Critic
 from hgpo.training.update import make_optimizer
@@ -195,11 +195,6 @@ def _open(path: Path, limits: GenerationLimits | None, device: str, base: Langua
         return _readable(path, lambda: load_model(path, device=device, dtype="float32"))
 
     return LanguageModel(_readable(path, lambda: load_tokenizer(path)), load, limits or GenerationLimits(), str(path))
-
-
-def is_adapter(path: Path) -> bool:
-    """Whether the checkpoint contains an adapter instead of a whole model."""
-    return (path / CONFIG_FILE).exists()
 
 
 def _readable(path: Path, load: Callable[[], Any]) -> Any:

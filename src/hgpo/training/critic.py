@@ -11,7 +11,7 @@ Shape suffixes: N steps, B prompts of a micro-batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -28,21 +28,6 @@ from hgpo.training.update import Metrics, SharedCritic, gradient_step, train_epo
 from hgpo.training.value_model import ValueModel, prompt_end_states, prompt_sample, prompt_values, value_figures
 
 
-@dataclass(frozen=True, slots=True)
-class CriticRules:
-    """Settings of a critic's targets and forward passes.
-
-    Attributes:
-        gamma: discount of the returns.
-        target_lambda: lambda of the targets, see `hgpo.estimators.gae.value_targets`.
-        precision: arithmetic of the forward passes.
-    """
-
-    gamma: float
-    target_lambda: float
-    precision: Precision = "auto"
-
-
 class Critic:
     """A value model with its optimiser.
 
@@ -53,13 +38,22 @@ class Critic:
     """
 
     def __init__(
-        self, model: ValueModel, settings: CriticSettings, training: TrainingSettings, rules: CriticRules
+        self,
+        model: ValueModel,
+        settings: CriticSettings,
+        training: TrainingSettings,
+        *,
+        gamma: float,
+        target_lambda: float,
+        precision: Precision = "auto",
     ) -> None:
+        """Make the optimiser. `target_lambda` is that of `hgpo.estimators.gae.value_targets`."""
         self.model, self.settings = model, settings
         self.optimizer = torch.optim.AdamW(
             model.trained_parameters(), lr=settings.learning_rate, weight_decay=training.weight_decay
         )
-        self._training, self._rules = training, rules
+        self._training, self._precision = training, precision
+        self._gamma, self._target_lambda = gamma, target_lambda
 
     def trains_alone(self, update: int) -> bool:
         """Whether update number `update`, from 1, trains the critic and not the policy."""
@@ -72,7 +66,7 @@ class Critic:
         found = prompt_values(
             self.model,
             prompts,
-            precision=self._rules.precision,
+            precision=self._precision,
             max_tokens=self._training.micro_batch_tokens,
             share_prefixes=self._training.share_prefixes,
         )
@@ -83,7 +77,7 @@ class Critic:
     def targets(self, batch: StepBatch) -> tuple[list[ValueTarget], Metrics]:
         """Each step's target and figures about the values; also updates the normalisation with the targets."""
         assert batch.value is not None, "`estimate` made them"
-        target_N = value_targets(batch, self._rules.gamma, self._rules.target_lambda)
+        target_N = value_targets(batch, self._gamma, self._target_lambda)
         self.model.rescale(target_N)
         scale = self.model.scale
         pairs = zip(scale.normalised(target_N), scale.normalised(batch.value), strict=True)
@@ -141,8 +135,8 @@ class Critic:
 
     def _loss(self, samples: list[Sample], total_samples: int, width: int | None) -> dict[str, torch.Tensor]:
         """The share that these samples have in the mini-batch's loss ("loss", with gradient) and in each figure."""
-        model, rules = self.model, self._rules
-        with torch.set_grad_enabled(not model.shared), autocast(model.layers, rules.precision):
+        model = self.model
+        with torch.set_grad_enabled(not model.shared), autocast(model.layers, self._precision):
             state_BH = prompt_end_states(
                 model.layers,
                 samples,

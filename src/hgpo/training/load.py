@@ -13,12 +13,12 @@ from hgpo.policies.backends import AUTO, BACKENDS, DEFAULT, check_backend, make_
 from hgpo.policies.base import AnyPolicy
 from hgpo.policies.chat import Chat, PromptEncoder
 from hgpo.policies.language_model import COMPUTING, GenerationLimits, LanguageModel
-from hgpo.policies.loading import check_source, resolve_device
+from hgpo.policies.loading import check_source, is_adapter, resolve_device
 from hgpo.policies.vllm import GPU_SHARE
 from hgpo.policies.weights import Adapter, add_adapter, check_peft
 from hgpo.runs.checkpoints import ChangedFileError, check_seal, newest_complete, numbered
 from hgpo.runs.folder import RunDirectory, RunDirectoryError
-from hgpo.training.checkpoint import is_adapter, open_language_model
+from hgpo.training.checkpoint import open_language_model
 
 
 def use_threads(threads: int | None) -> None:

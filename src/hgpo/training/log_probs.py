@@ -369,7 +369,8 @@ def within_memory(
     while True:
         limit = min(max_tokens, _lowered[model][0]) if model in _lowered else max_tokens
         width = tree_width(model, share_prefixes, samples, limit)
-        random_state = _random_state(model.device)
+        on_device = torch.cuda.get_rng_state(model.device) if model.device.type == "cuda" else None
+        random_state = torch.get_rng_state(), on_device  # of dropout
         try:
             return work(micro_batches(samples, limit, width), width)
         except torch.OutOfMemoryError as error:
@@ -407,11 +408,6 @@ def _lower(model: Any, samples: Sequence[Sample], limit: int, width: int | None,
         setting,
         smaller,
     )
-
-
-def _random_state(device: torch.device) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The states of the random generators that dropout uses."""
-    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
 
 
 def _restore(state: tuple[torch.Tensor, torch.Tensor | None], device: torch.device) -> None:

@@ -242,10 +242,7 @@ def check_memory(
     device = resolve_device(policy.device)
     phases = estimate_memory(model, policy, training, start, device, own_critic=own_critic)
     available = available_gib(device)
-    phase, parts = max(phases.items(), key=lambda one: sum(one[1].values()))
-    needed = sum(parts.values())
-    line = f"about {needed:.1f} GiB for {phase} ({described(parts)})"
-    line += "" if available is None else f"; {available:.1f} GiB available"
+    needed, line = memory_needed(phases, available)
     if available is None or needed <= available:
         if needed > 1:
             reporter.say(f"Memory: {line}")
@@ -257,10 +254,17 @@ def check_memory(
     )
 
 
-def described(parts: dict[str, float]) -> str:
-    """The parts from 0.05 GiB on, the largest first: "process 1.0, activations 0.1"."""
-    ordered = sorted(parts.items(), key=lambda part: -part[1])
-    return ", ".join(f"{name} {gib:.1f}" for name, gib in ordered if gib >= 0.05)
+def memory_needed(phases: dict[str, dict[str, float]], available: float | None) -> tuple[float, str]:
+    """GiB of the phase that needs most, and a line with it, its parts from 0.05 GiB on, and the available memory.
+
+    Example: `memory_needed({"sampling": {"cache": 1.0}}, 2.0)[1]` is "about 1.0 GiB for sampling (cache 1.0); 2.0
+    GiB available".
+    """
+    phase, parts = max(phases.items(), key=lambda one: sum(one[1].values()))
+    needed, ordered = sum(parts.values()), sorted(parts.items(), key=lambda part: -part[1])
+    listed = ", ".join(f"{name} {gib:.1f}" for name, gib in ordered if gib >= 0.05)
+    known = "" if available is None else f"; {available:.1f} GiB available"
+    return needed, f"about {needed:.1f} GiB for {phase} ({listed}){known}"
 
 
 def available_gib(device: torch.device, root: Path = Path("/")) -> float | None:

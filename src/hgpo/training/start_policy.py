@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +29,7 @@ from hgpo.runs.folder import write_json
 from hgpo.training.checkpoint import saving
 from hgpo.training.load import limits_of, load_language_model, make_backend_policy, with_adapter
 from hgpo.training.warm_start import WarmStart
-from hgpo.utils.files import flush, flush_tree
+from hgpo.utils.files import publish
 from hgpo.utils.progress import Reporter
 from hgpo.utils.text import counted
 
@@ -102,9 +101,7 @@ class StartBuilder:
             language_model.tokenizer.save_pretrained(partial)
             write_json(partial / "warm_start.json", report)
             seal(partial)
-            flush_tree(partial)
-            os.replace(partial, folder)
-            flush(folder.parent)
+            publish(partial, folder)
 
     def _demonstrate(self, rng: np.random.Generator) -> list[tuple[AgentContext, str]]:
         noise = self.settings.noise

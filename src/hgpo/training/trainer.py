@@ -32,7 +32,7 @@ from hgpo.policies.language_model import LanguageModel
 from hgpo.rollout.records import to_step_batch
 from hgpo.runs.checkpoints import newest_complete
 from hgpo.runs.folder import RunDirectory, append_metrics, lost_evaluations, rewind_metrics
-from hgpo.runs.metrics import GIB, RolloutStore, peak_resident_gib, update_row
+from hgpo.runs.metrics import GIB, peak_resident_gib, store_rollouts, update_row
 from hgpo.runs.trackers import Trackers
 from hgpo.steps import StepBatch
 from hgpo.training.batching import Sample
@@ -83,7 +83,7 @@ class Trainer:
         critic: estimates the values that the estimator needs; None if it needs no values.
         sampling: how the policy samples; each update has its own temperature.
         settings: settings of the updates.
-        store: stores the steps.
+        store_every: the steps of every `store_every`-th update are stored; 0: of none.
         evaluator: plays the evaluation set.
         evaluate_before: whether the start policy is evaluated, too.
         evaluate_every: updates between evaluations; 0: none between the first and the last.
@@ -100,7 +100,7 @@ class Trainer:
     critic: Critic | None
     sampling: Sampling
     settings: TrainingSettings
-    store: RolloutStore
+    store_every: int
     evaluator: Evaluator
     evaluate_before: bool
     evaluate_every: int
@@ -162,7 +162,7 @@ class Trainer:
         figures = self._train(update, collected, batch, advantages)
         self.policy.take_weights(self.model)
         after_update = time.perf_counter()
-        self.store.store(update, collected.steps, advantages, batch)
+        store_rollouts(self.run, update, collected.steps, batch, advantages, self.store_every)
         self.state.update, self.state.tasks_drawn = update, collected.tasks_drawn
         return update_row(
             update=update,

@@ -42,7 +42,6 @@ class WarmStartReport:
     stopped: Literal["target", "overshoot", "budget"]
     success: float  # of the model that was kept
     update: int  # number of updates of the kept model
-    updates_taken: int  # rolled-back ones included
     probes: tuple[Probe, ...]
 
 
@@ -136,7 +135,7 @@ class WarmStart:
                 break
         self._restore(closest)
         self._optimizer.zero_grad(set_to_none=True)
-        return WarmStartReport(stopped, closest.success, closest.update, self._updates_taken, tuple(probes))
+        return WarmStartReport(stopped, closest.success, closest.update, tuple(probes))
 
     def _train(self, batches: Iterator[list[Sample]], updates: int, on_update: Callable[[int, float], None]) -> float:
         losses = []
@@ -209,10 +208,8 @@ def encode_demonstrations(
     """Demonstrations as samples: the prompt through the chat template, the response followed by the end token.
 
     Raises:
-        ValueError: there are no demonstrations, or one exceeds the model's limits.
+        ValueError: a demonstration exceeds the model's limits.
     """
-    if not demonstrations:
-        raise ValueError("there are no demonstrations to learn from")
     usage = language_model.limits
     prompts = language_model.encoder.encode_prompts([prompt for prompt, _ in demonstrations])
     responses = language_model.encode_responses([response for _, response in demonstrations])

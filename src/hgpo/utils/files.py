@@ -196,6 +196,23 @@ def flush_tree(folder: Path) -> None:
         flush(Path(root))
 
 
+def publish(partial: Path, final: Path) -> None:
+    """Replace the folder `final` by `partial` in the same parent; both survive a power failure whole or not at all."""
+    flush_tree(partial)
+    old = renamed_to_delete(final) if final.exists() else None
+    partial.rename(final)
+    flush(final.parent)
+    if old is not None:
+        shutil.rmtree(old)
+
+
+def renamed_to_delete(path: Path) -> Path:
+    """Rename a folder to `.<name>.deleted`, so that a process that dies while deleting it leaves no half of it."""
+    hidden = path.with_name(f".{path.name}.deleted")
+    shutil.rmtree(hidden, ignore_errors=True)  # left by a process that died while deleting
+    return path.rename(hidden)
+
+
 def flush_everything() -> None:
     """Wait until all written data of the system is on disk: one call for thousands of files."""
     if hasattr(os, "sync"):

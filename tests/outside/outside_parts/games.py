@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.agents import AgentContext
-from hgpo.agents.prompts import HouseholdCompactTemplate, register_template
-from hgpo.envs.alfworld.suite import AlfworldSuite, alfworld_suite
-from hgpo.envs.base import Env, Expert, Info, StepResult, Task
+from hgpo.agents.prompts import TEMPLATES, HouseholdCompactTemplate
+from hgpo.envs.alfworld import alfworld_suite
+from hgpo.envs.base import Env, Expert, Info, StepResult, Task, TaskSplits
 
 FATAL_STEP = 3
 
@@ -40,7 +40,7 @@ class MortalEnv:
 
 @dataclass(frozen=True)
 class MortalSuite:
-    suite: AlfworldSuite
+    suite: TaskSplits
     tombstone: Path | None
 
     @property
@@ -53,7 +53,7 @@ class MortalSuite:
             return tasks
         return [replace(task, make=partial(MortalEnv, task, self.tombstone)) for task in tasks]
 
-    def expert(self) -> Expert:
+    def expert(self) -> Expert | None:
         return self.suite.expert()
 
 
@@ -70,7 +70,7 @@ class TerseTemplate(HouseholdCompactTemplate):
         return [task.replace("task :", "goal :", 1), *rest]
 
 
-register_template("terse", TerseTemplate())
+TEMPLATES.register("terse", TerseTemplate())
 
 
 def _is_environment_worker() -> bool:

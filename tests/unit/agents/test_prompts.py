@@ -1,6 +1,6 @@
 import pytest
 
-from hgpo.agents import AgentContext, get_template, template_names
+from hgpo.agents import TEMPLATES, AgentContext
 
 START = (
     "-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle of a room. Looking quickly around you, you see a "
@@ -16,7 +16,7 @@ SITUATION = AgentContext(
 
 
 def test_household_compact_says_everything_in_one_short_line():
-    prompt = get_template("household-compact").render(SITUATION)
+    prompt = TEMPLATES.get("household-compact").render(SITUATION)
     assert prompt == (
         "task : put a mug in desk. places : desk 1 past : start > go to shelf 1 now : on shelf 1 mug 2 pen 1 "
         "can : take mug 2 from shelf 1"
@@ -25,7 +25,7 @@ def test_household_compact_says_everything_in_one_short_line():
 
 @pytest.mark.parametrize("name", ["household-reasoning", "reasoning"])
 def test_reasoning_prompts_have_the_published_parts_in_order(name):
-    prompt = get_template(name).render(SITUATION)
+    prompt = TEMPLATES.get(name).render(SITUATION)
     parts = [
         "put a mug in desk.",
         "taken 1 steps",
@@ -40,13 +40,13 @@ def test_reasoning_prompts_have_the_published_parts_in_order(name):
 
 
 def test_help_is_not_offered_in_household_games():
-    assert "- help" not in get_template("household-reasoning").render(SITUATION)
-    assert "- help" in get_template("reasoning").render(SITUATION)
+    assert "- help" not in TEMPLATES.get("household-reasoning").render(SITUATION)
+    assert "- help" in TEMPLATES.get("reasoning").render(SITUATION)
 
 
-@pytest.mark.parametrize("name", template_names())
+@pytest.mark.parametrize("name", TEMPLATES.names())
 def test_a_demonstrated_response_parses_back_to_its_action(name):
-    template = get_template(name)
+    template = TEMPLATES.get(name)
     parsed = template.parse(template.respond("take mug 2 from shelf 1"))
     assert parsed.valid
     assert parsed.action == "take mug 2 from shelf 1"
@@ -62,4 +62,4 @@ def test_an_unknown_template_is_named_with_the_known_ones():
         ValueError,
         match=r"unknown prompt template 'x'; known: (.*, )?compact, (.*, )?household",
     ):
-        get_template("x")
+        TEMPLATES.get("x")

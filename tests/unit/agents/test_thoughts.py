@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hgpo.agents import AgentContext, AgentSpec, ParsedAction, get_template, make_agent
+from hgpo.agents import TEMPLATES, AgentContext, AgentSpec, ParsedAction, make_agent
 from hgpo.agents.prompts import clean_action, parse_tagged
 from hgpo.agents.react import MAX_REMEMBERED_CHARACTERS, remembered
 from hgpo.messages import opens_thought, thought_spans, without_thoughts
@@ -148,7 +148,7 @@ def test_thoughts_are_in_order_apart_and_gone(response: str) -> None:
 )
 @pytest.mark.parametrize("name", ["compact", "household-compact"])
 def test_compact_reads_what_follows_the_thought(name: str, response: str, expected: ParsedAction) -> None:
-    assert get_template(name).parse(response) == expected
+    assert TEMPLATES.get(name).parse(response) == expected
 
 
 def test_a_long_thought_or_answer_does_not_push_its_action_out_of_the_history() -> None:
@@ -212,6 +212,6 @@ OTHER_TAGS = ("</think>", "<think></think>", "<think><think></think>")
 )
 def test_reading_takes_no_longer_than_the_text_is_long(tag: str) -> None:
     began = time.process_time()
-    for parse in (REACT.parse, tagged, get_template("compact").parse):
+    for parse in (REACT.parse, tagged, TEMPLATES.get("compact").parse):
         parse(tag * 100_000)
     assert time.process_time() - began < 6

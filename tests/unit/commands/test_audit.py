@@ -227,7 +227,9 @@ def test_the_manifest_with_most_of_the_played_tasks_is_the_evaluation_set(
         task.model_copy(update={"observation": seen.tasks[at % 6].observation}) for at, task in enumerate(train.tasks)
     ]
     train = train.model_copy(update={"id": "train-1", "split": "train", "tasks": tuple(alike)})
-    monkeypatch.setattr("hgpo.evaluation.audit.manifests", lambda: {one.id: one for one in (train, seen)})
+    for module in ("audit", "manifests"):
+        known = {one.id: one for one in (train, seen)}
+        monkeypatch.setattr(f"hgpo.evaluation.{module}.manifests", lambda known=known: known)
     assert violations(run, dump(tmp_path / "seen", TASKS, 10).parent) == {}
     assert "evaluation set: own-1, 6 tasks" in run(tmp_path / "seen")[1]
     log = write_lines(tmp_path / "train.jsonl", episode_rows(task_ids(18, "train"), random.Random(1)))

@@ -16,7 +16,7 @@ from hgpo.assemble import train
 from hgpo.cli.main import main
 from hgpo.config import dump_config, load_config, read_config
 from hgpo.runs.folder import create_run_directory, open_run_directory
-from hgpo.runs.metrics import RolloutStore
+from hgpo.runs.metrics import store_rollouts
 from killed import Killed
 
 
@@ -141,15 +141,15 @@ def test_what_plays_a_trusted_run_imports_them(verb: str, run: Path, monkeypatch
 @pytest.mark.slow
 def test_what_resumes_a_trusted_run_imports_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that was killed in its second update, after checkpoint 1."""
-    store, stored = RolloutStore.store, []
+    stored: list[None] = []
 
     def die_at_the_second_call(*arguments: Any) -> None:
-        stored.append(store(*arguments))
+        stored.append(store_rollouts(*arguments))
         if len(stored) == 2:
             raise Killed
 
     short = ("warm_start.max_updates=1", "training.updates=2", "training.checkpoint_every=1")
-    with patch.object(RolloutStore, "store", die_at_the_second_call), pytest.raises(Killed):
+    with patch("hgpo.training.trainer.store_rollouts", die_at_the_second_call), pytest.raises(Killed):
         train(recipe(tmp_path / "killed", *short), quiet())
     run = in_a_module(tmp_path / "killed" / "corridor", tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)

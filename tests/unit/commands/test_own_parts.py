@@ -18,7 +18,7 @@ from stored_rollouts import read_rollouts
 MODULE = """
 import dataclasses
 from hgpo.agents.base import Agent, AgentSpec, direct
-from hgpo.agents.prompts import get_template
+from hgpo.agents.prompts import TEMPLATES
 from hgpo.estimators import Estimator, compute_advantages
 from corridor import CorridorSuite as Suite
 
@@ -34,7 +34,7 @@ def levels(options):
     return tuple(f"my level {k}" for k in range(options.history_length + 1))
 
 ESTIMATOR = Estimator("own", compute, Options, label="Own", levels=levels)
-TEMPLATE = get_template("compact")
+TEMPLATE = TEMPLATES.get("compact")
 
 def agent(spec: AgentSpec) -> Agent:
     return direct(spec)

@@ -115,7 +115,6 @@ def test_gains_that_are_rounding_are_0() -> None:
         target_N=np.array([1, 2, 4]),
         task_V=np.array([0, 0, 0, 1, 1]),
         observation_V=np.arange(5),
-        trajectory_V=np.full(5, -1),
         goal_V=np.zeros(5, dtype=np.bool_),
     )
     gains = value_gains(graph, np.array([0.3, 0.1 + 0.2, 10.0, 1e-15, 3e-15]), np.array([10.0, 10.0, 3e-15]))

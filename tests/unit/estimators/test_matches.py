@@ -194,7 +194,7 @@ def test_nested_td_learns_from_similar_states() -> None:
         ("gigpo", {"match_own_trajectory": 1}, "match_own_trajectory must be True or False"),
         ("hgpo", {"match_threshold": 0.9, "context": "prompt"}, "set match_threshold = 1"),
         ("hgpo", {"match_threshold": 0.9, "weight_type": "pooled"}, "set match_threshold = 1"),
-        ("hgpo", {"weight_type": "pooled", "baseline": "critic"}, "leave baseline='critic' out"),
+        ("hgpo", {"weight_type": "pooled", "baseline": "critic"}, "remove baseline='critic'"),
         ("gigpo", {"match_threshold": 0.9, "similarity_threshold": 0.9}, "leave one out"),
         ("nested_td", {"match_own_trajectory": False}, "unknown option"),
     ],

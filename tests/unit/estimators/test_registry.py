@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hgpo import estimators
-from hgpo.estimators import Advantages, Estimator, compute_advantages, get, names, parse_options, register
+from hgpo.estimators import ESTIMATORS, Advantages, Estimator, compute_advantages, names, parse_options, register
 from hgpo.steps import StepBatch
 
 BATCH = StepBatch.from_columns(group=[0], trajectory=[0], step=[0], observation=[0], reward=[3.0])
@@ -61,20 +60,20 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize("name", names())
 def test_every_name_stands_for_its_estimator(name: str) -> None:
-    entry = get(name)
+    entry = ESTIMATORS.get(name)
     assert entry.name == name
     assert entry.label
     assert entry.options().__class__ is entry.options
 
 
 def test_keywords() -> None:
-    assert get("hgpo").keywords[:2] == ("preset", "history_length")
-    assert get("grpo").keywords == ("mode", "count")
+    assert ESTIMATORS.get("hgpo").keywords[:2] == ("preset", "history_length")
+    assert ESTIMATORS.get("grpo").keywords == ("mode", "count")
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_an_estimator_needs_the_columns_it_says_and_no_others(name: str, options: dict[str, Any]) -> None:
-    needs = get(name).needs(parse_options(name, **options))
+    needs = ESTIMATORS.get(name).needs(parse_options(name, **options))
     spare = {"action", "prompt", "value", "response_log_prob", "embedding"} - set(needs)
     compute_advantages(StepBatch.from_columns(**{key: COLUMNS[key] for key in COLUMNS.keys() - spare}), name, **options)
     for column in needs:
@@ -95,14 +94,14 @@ def test_a_missing_column_is_said_with_the_options_that_ask_for_it() -> None:
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_levels_are_numbered_by_their_place_and_named_by_the_estimator(name: str, options: dict[str, Any]) -> None:
     result = compute_advantages(StepBatch.from_columns(**COLUMNS), name, **options)
-    named = get(name).levels(parse_options(name, **options))
+    named = ESTIMATORS.get(name).levels(parse_options(name, **options))
     assert tuple(level.name for level in result.levels) == named
     assert [level.k for level in result.terms] == [None] * (result.episode is not None) + list(range(len(named)))
 
 
 def test_what_levels_are_called() -> None:
     def called(name: str, **options: Any) -> tuple[str, ...]:
-        return get(name).levels(parse_options(name, **options))
+        return ESTIMATORS.get(name).levels(parse_options(name, **options))
 
     assert called("gigpo") == ("same state",)
     assert called("gigpo", similarity_threshold=0.9) == ("similar state",)
@@ -119,19 +118,19 @@ def test_what_levels_are_called() -> None:
 
 
 def test_an_estimator_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimators.ESTIMATORS, "_parts", dict(estimators.ESTIMATORS._parts))
+    monkeypatch.setattr(ESTIMATORS, "_parts", dict(ESTIMATORS._parts))
     register("scaled", scaled, ScaledOptions)
     assert compute_advantages(BATCH, "scaled", scale=3.0).values.tolist() == [9.0]
     with pytest.raises(ValueError, match="'scaled' is already registered"):
         register("scaled", scaled, ScaledOptions)
     with pytest.raises(ValueError, match="must be a dataclass"):
         register("other", scaled, dict)
-    entry = get("scaled")
+    entry = ESTIMATORS.get("scaled")
     assert (entry.label, entry.needs(ScaledOptions()), entry.levels(ScaledOptions())) == ("scaled", (), ())
 
 
 def test_another_packages_estimator_brings_its_own_facts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimators.ESTIMATORS, "_parts", dict(estimators.ESTIMATORS._parts))
+    monkeypatch.setattr(ESTIMATORS, "_parts", dict(ESTIMATORS._parts))
 
     def regrouped(batch: StepBatch, gamma: float, options: ScaledOptions) -> Advantages:
         return compute_advantages(batch, "gigpo", gamma)
@@ -215,5 +214,7 @@ def test_importing_the_package_is_light() -> None:
 @pytest.mark.slow
 def test_computing_leaves_the_module_path_alone() -> None:
     """A path may name a module of the working folder; the package's own names must not make others findable there."""
-    program = "import sys; path = [*sys.path]; import hgpo; hgpo.estimators.get('gigpo'); assert sys.path == path"
+    program = (
+        "import sys; path = [*sys.path]; import hgpo; hgpo.estimators.ESTIMATORS.get('gigpo'); assert sys.path == path"
+    )
     subprocess.run([sys.executable, "-P", "-c", program], check=True)

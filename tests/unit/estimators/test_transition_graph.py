@@ -27,7 +27,8 @@ COLUMNS: dict[str, Any] = {
 def named(batch: StepBatch, graph: TransitionGraph, node: int) -> str:
     if graph.observation_V[node] >= 0:
         return str(batch.labels["observation"][graph.observation_V[node]])
-    return f"{'win' if graph.goal_V[node] else 'loss'} of {batch.labels['trajectory'][graph.trajectory_V[node]]}"
+    [step] = np.flatnonzero(graph.target_N == node)  # only the last step of a trajectory leads to its end
+    return f"{'win' if graph.goal_V[node] else 'loss'} of {batch.labels['trajectory'][batch.trajectory[step]]}"
 
 
 def edges(ends: str = "observed", **changes: Any) -> list[tuple[str, str]]:
@@ -106,7 +107,6 @@ def test_tasks_share_no_node() -> None:
     graph = transition_graph(batch)
     assert graph.task_V.tolist() == [0, 1, 0, 1]
     assert graph.observation_V.tolist() == [0, 0, -1, -1]
-    assert graph.trajectory_V.tolist() == [-1, -1, 0, 1]
     assert goal_distances(graph).tolist() == [1, -1, 0, -1]
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from corridor import CorridorSuite
-from hgpo.agents import Agent, get_template
+from hgpo.agents import TEMPLATES, Agent
 from hgpo.envs.env_checker import EnvContractError
 from hgpo.envs.wrappers import LimitedSuite
 from hgpo.evaluation.eval_log import log_path
@@ -19,7 +19,7 @@ from hgpo.utils.progress import Reporter
 from scripted_policy import ScriptedPolicy
 
 TASKS = LimitedSuite(CorridorSuite(longest=6), max_steps=8).tasks("held_out")
-COMPACT = get_template("compact")
+COMPACT = TEMPLATES.get("compact")
 
 
 def straight_on(prompt, rng):

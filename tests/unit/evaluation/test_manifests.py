@@ -15,7 +15,7 @@ import pytest
 
 import hgpo.envs
 from corridor import CorridorSuite
-from hgpo.agents import Agent, get_template
+from hgpo.agents import TEMPLATES, Agent
 from hgpo.assemble import build_suite
 from hgpo.cli.main import main
 from hgpo.config import load_config
@@ -326,7 +326,7 @@ def shop_tasks(number: int) -> list[Task]:
 
 
 def played(tasks: list[Task], environment: str, output: Path) -> Any:
-    compact = get_template("compact")
+    compact = TEMPLATES.get("compact")
     evaluator = Evaluator(
         tasks,
         environment,

@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 
 from corridor import Corridor
-from hgpo.agents import get_template
+from hgpo.agents import TEMPLATES
 from hgpo.assemble import train
 from hgpo.config import ConfigError, load_config
 from hgpo.envs.base import Task
@@ -98,7 +98,7 @@ def test_an_engine_that_fails_fails_every_answer_that_is_awaited_and_all_later_o
 def test_a_collection_ends_with_the_engines_error() -> None:
     policy = make_policy(tiny_model(max_prompt_tokens=56), failing_step=5)
     tasks = [Task(f"{goal}", "corridor", lambda goal=goal: Corridor(goal)) for goal in range(4)]
-    rules = RolloutRules(get_template("compact"), history_length=0, temperature=1.0)
+    rules = RolloutRules(TEMPLATES.get("compact"), history_length=0, temperature=1.0)
 
     with pytest.raises(EngineFailed, match="the machine is on fire"):
         collect(tasks, policy, rules, np.random.default_rng(0), group_size=8)
@@ -112,7 +112,7 @@ class _Broken(Corridor):
 def test_an_episode_that_fails_leaves_nothing_in_the_engine() -> None:
     policy: Any = make_policy(tiny_model(max_prompt_tokens=56))
     tasks = [Task("broken", "corridor", lambda: _Broken(2)), Task("whole", "corridor", lambda: Corridor(2))]
-    rules = RolloutRules(get_template("compact"), history_length=0, temperature=1.0)
+    rules = RolloutRules(TEMPLATES.get("compact"), history_length=0, temperature=1.0)
 
     with pytest.raises(OSError, match="the simulator is gone"):
         collect(tasks, policy, rules, np.random.default_rng(0), group_size=6)

@@ -4,7 +4,7 @@ from rich.console import Console
 
 from hgpo.report.estimator_comparison import Training
 from hgpo.report.report import build_report
-from hgpo.report.summary import print_report
+from hgpo.report.summary import figure_text, print_report
 
 
 def printed(report):
@@ -47,3 +47,9 @@ def test_levels_of_another_estimator_than_the_one_that_trained_are_called_so(fol
     assert "Step levels of HGPO (paper), because the training's GRPO has none, update 1 → 2" in text
     assert "levels: episode, whole trajectories of the task (GRPO); 0, same state" in text
     assert "HGPO (paper), level 0: 37.5 % of the steps in groups" in text
+
+
+def test_figures_of_any_size_are_plain_numbers():
+    figures = [("size_p50", 1234.5), ("groups", 1234), ("mean_weight", 0.5), ("usable_share", 0.123), ("groups", None)]
+    assert [figure_text(*figure) for figure in figures] == ["1234.50", "1,234", "0.500", "12.3 %", "–"]
+    assert figure_text("usable_share", 0.123, decimals=0) == "12 %"

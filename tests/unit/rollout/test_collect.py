@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from corridor import Corridor
-from hgpo.agents import get_template
+from hgpo.agents import TEMPLATES
 from hgpo.envs.base import Task, TaskSplits
 from hgpo.envs.env_checker import EnvContractError
 from hgpo.envs.wrappers import LimitedSuite
@@ -21,7 +21,7 @@ from scripted_policy import ScriptedPolicy
 
 
 def rules(**changes):
-    return RolloutRules(**{"template": get_template("compact"), "history_length": 2, "temperature": 1.0, **changes})
+    return RolloutRules(**{"template": TEMPLATES.get("compact"), "history_length": 2, "temperature": 1.0, **changes})
 
 
 def walker(prompt, rng):
@@ -148,7 +148,7 @@ def test_a_prompt_that_cannot_fit_is_an_error(corridor_suite):
 
 def test_fitting_renders_nothing_twice_without_need(corridor_suite):
     policy = ScriptedPolicy(walker)
-    assert fit_prompts([], policy, get_template("compact").render) == []
+    assert fit_prompts([], policy, TEMPLATES.get("compact").render) == []
 
 
 class BrokenReward(Corridor):
@@ -227,11 +227,6 @@ def test_an_observation_that_is_no_text_names_the_task():
         EnvContractError, match=r"task 'silent': .*; at step 0 it returned an observation of type NoneType"
     ):
         collect(checked(Task("silent", "corridor", partial(Silent, 1))), ScriptedPolicy(walker), rules(), rng())
-
-
-def test_a_group_needs_a_member(corridor_suite):
-    with pytest.raises(ValueError, match="group_size must be at least 1"):
-        collect(corridor_suite.tasks("train"), ScriptedPolicy(walker), rules(), rng(), group_size=0)
 
 
 class AsyncWalker:

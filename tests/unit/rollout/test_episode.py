@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from corridor import Corridor
-from hgpo.agents import get_template
+from hgpo.agents import TEMPLATES
 from hgpo.policies.base import Response
 from hgpo.rollout.episode import Episode, EpisodeIds
 from hgpo.rollout.prompts import Prompt, RolloutRules
 
-RULES = RolloutRules(get_template("compact"), history_length=1, temperature=1.0, reward_scale=10.0)
+RULES = RolloutRules(TEMPLATES.get("compact"), history_length=1, temperature=1.0, reward_scale=10.0)
 IDS = EpisodeIds("g", "g#0", "train/1", "corridor")
 NONE = np.empty(0, dtype=np.int32)
 

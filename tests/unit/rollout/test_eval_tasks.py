@@ -10,7 +10,7 @@ from itertools import chain, repeat
 import pytest
 
 from corridor import Corridor, CorridorSuite
-from hgpo.agents import Agent, get_template
+from hgpo.agents import TEMPLATES, Agent
 from hgpo.envs.base import Task, TaskSplits
 from hgpo.envs.wrappers import LimitedSuite
 from hgpo.policies.base import ContextFull, RequestUsage, Response
@@ -25,7 +25,7 @@ from scripted_policy import ScriptedPolicy
 
 TASKS = LimitedSuite(CorridorSuite(longest=12), max_steps=9).tasks("held_out")  # doors at place 2, 4, … 12
 GAMES = [EvalTask(task, place, seed=7) for place, task in enumerate(TASKS)]
-COMPACT = get_template("compact")
+COMPACT = TEMPLATES.get("compact")
 PLAIN = Agent(COMPACT, 0)
 REFLECTING = Agent(COMPACT, 0, trials=3, reflect=lambda context: f"lost at: {COMPACT.render(context)}")
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgpo.agents import AgentContext, AgentSpec, get_template, make_agent
+from hgpo.agents import TEMPLATES, AgentContext, AgentSpec, make_agent
 from hgpo.messages import as_text
 from hgpo.rollout.prompts import Prompt, PromptBatcher, RolloutError, fit_prompts
 
-TEMPLATES = {
-    "compact": get_template("compact"),
-    "reasoning": get_template("reasoning"),
+SOME_TEMPLATES = {
+    "compact": TEMPLATES.get("compact"),
+    "reasoning": TEMPLATES.get("reasoning"),
     "react": make_agent("react", AgentSpec("corridor", "compact", 0), {}).template,
 }
 
@@ -53,7 +53,7 @@ pairs = st.lists(
 )
 
 
-@pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
+@pytest.mark.parametrize("template", SOME_TEMPLATES.values(), ids=SOME_TEMPLATES)
 @given(histories=st.lists(pairs, max_size=4), share=st.floats(0, 1))
 def test_no_more_is_forgotten_than_has_to_be(template, histories, share):
     contexts = [context(history) for history in histories]
@@ -66,7 +66,7 @@ def test_no_more_is_forgotten_than_has_to_be(template, histories, share):
 
 def test_a_long_history_is_not_gone_through_pair_by_pair():
     counter = Words(60)
-    [prompt] = fit_prompts([context([("a room", "go")] * 1000)], counter, TEMPLATES["compact"].render)
+    [prompt] = fit_prompts([context([("a room", "go")] * 1000)], counter, SOME_TEMPLATES["compact"].render)
     assert prompt.forgotten > 950
     assert words(prompt.text) <= 60
     assert counter.counted < 30
@@ -75,13 +75,13 @@ def test_a_long_history_is_not_gone_through_pair_by_pair():
 def test_a_prompt_that_fits_is_counted_once_and_without_a_limit_never():
     for limit, counted in ((1000, 2), (None, 0)):
         counter = Words(limit)
-        fit_prompts([context([("a", "go")])] * 2, counter, TEMPLATES["compact"].render)
+        fit_prompts([context([("a", "go")])] * 2, counter, SOME_TEMPLATES["compact"].render)
         assert counter.counted == counted
 
 
 def test_a_prompt_without_any_memory_has_to_fit():
     with pytest.raises(RolloutError, match=r"without any memory takes \d+ tokens, over policy.max_prompt_tokens = 5"):
-        fit_prompts([context([]), context([("a", "go")] * 9)], Words(5), TEMPLATES["compact"].render)
+        fit_prompts([context([]), context([("a", "go")] * 9)], Words(5), SOME_TEMPLATES["compact"].render)
 
 
 @pytest.mark.parametrize("limit", [40, None])
@@ -93,7 +93,7 @@ def test_concurrent_prompts_are_counted_together_and_fail_apart(limit):
             self.calls += 1
             return super().count_prompt_tokens(prompts)
 
-    counter, render = Calls(limit), TEMPLATES["compact"].render
+    counter, render = Calls(limit), SOME_TEMPLATES["compact"].render
     contexts = [context([("a", "go")]), context([]), AgentContext("word " * 50, "a hall", 0, (), (), ())]
 
     async def together():

@@ -7,7 +7,7 @@ import pytest
 from hgpo.estimators import compute_advantages
 from hgpo.rollout.records import to_step_batch
 from hgpo.runs.folder import RunDirectory
-from hgpo.runs.metrics import RolloutStore
+from hgpo.runs.metrics import store_rollouts
 from step_records import step_record
 from stored_rollouts import read_rollouts
 
@@ -24,9 +24,10 @@ def test_steps_are_stored_with_their_advantages_as_often_as_asked(
     tmp_path: Path, every: int, stored: list[int]
 ) -> None:
     run = RunDirectory(tmp_path)
-    advantages = compute_advantages(to_step_batch(STEPS), "grpo")
+    batch = to_step_batch(STEPS)
+    advantages = compute_advantages(batch, "grpo")
     for update in (1, 2, 3, 4):
-        RolloutStore(run, every).store(update, STEPS, advantages)
+        store_rollouts(run, update, STEPS, batch, advantages, every)
     assert [update for update in (1, 2, 3, 4) if run.rollout_file(update).exists()] == stored
     for update in stored:
         table = read_rollouts(run.rollout_file(update))

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from corridor import CorridorSuite
-from hgpo.agents import get_template
+from hgpo.agents import TEMPLATES
 from hgpo.estimators import compute_advantages
 from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.records import to_step_batch, write_rollouts
@@ -26,7 +26,7 @@ def steps():
     def stumble(prompt, rng):
         return str(rng.choice(["go right", "go left", "open door"]))
 
-    rules = RolloutRules(get_template("compact"), history_length=1, temperature=1.0, reward_scale=10.0)
+    rules = RolloutRules(TEMPLATES.get("compact"), history_length=1, temperature=1.0, reward_scale=10.0)
     return collect(
         CorridorSuite().tasks("train")[:1], ScriptedPolicy(stumble), rules, np.random.default_rng(1), group_size=6
     )

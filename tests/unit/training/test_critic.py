@@ -13,7 +13,7 @@ from hgpo.config import CriticSettings, TrainingSettings
 from hgpo.policies.weights import Adapter, add_adapter
 from hgpo.rollout.records import to_step_batch
 from hgpo.training.batching import Sample, ValueTarget
-from hgpo.training.critic import Critic, CriticRules
+from hgpo.training.critic import Critic
 from hgpo.training.losses import explained_variance, value_loss
 from hgpo.training.update import SharedCritic, Trained, make_optimizer, update_policy
 from hgpo.training.value_model import ReturnScale, ValueModel, prompt_sample, prompt_values
@@ -33,7 +33,7 @@ def random_head(model: ValueModel, seed: int = 0) -> ValueModel:
 
 def critic(layers=None, *, shared=False, training=TRAINING, gamma=0.9, target_lambda=1.0, **settings) -> Critic:
     model = ValueModel(layers or tiny_model().model, shared=shared)
-    return Critic(model, CriticSettings(shared=shared, **settings), training, CriticRules(gamma, target_lambda))
+    return Critic(model, CriticSettings(shared=shared, **settings), training, gamma=gamma, target_lambda=target_lambda)
 
 
 def chain_steps(length: int, encoder, won: tuple[bool, ...]) -> list:

@@ -49,7 +49,7 @@ def test_learns_the_demonstrations_and_stops_in_the_window():
     report = run(language_model)
     assert report.stopped == "target"
     assert report.success >= 0.9
-    assert report.update == report.updates_taken < 200
+    assert report.update == report.probes[-1].update < 200
     assert accuracy_of(language_model)() == report.success
     assert report.probes[-1].loss < report.probes[0].loss
     [response] = generate(TransformersPolicy(language_model), ["take c"], temperature=0)
@@ -68,9 +68,12 @@ def test_is_reproducible():
 
 
 def test_budget_ends_the_training():
-    report = run(untrained(), SETTINGS.model_copy(update={"max_updates": 5}))
+    taken = []
+    report = run(
+        untrained(), SETTINGS.model_copy(update={"max_updates": 5}), on_update=lambda update, loss: taken.append(update)
+    )
     assert report.stopped == "budget"
-    assert report.updates_taken == 5
+    assert taken == [1, 2, 3, 4, 5]
     assert len(report.probes) == 1
 
 
@@ -83,13 +86,19 @@ def test_overshooting_rolls_back_and_takes_smaller_steps():
         return [0.1, 0.8, 0.2, 0.4][len(seen) - 1]
 
     settings = SETTINGS.model_copy(update={"target_low": 0.35, "target_high": 0.5, "evaluate_every": 8})
-    rollbacks = []
-    report = run(language_model, settings, evaluate, on_rollback=lambda *said: rollbacks.append(said))
+    rollbacks, taken = [], []
+    report = run(
+        language_model,
+        settings,
+        evaluate,
+        on_update=lambda update, loss: taken.append(update),
+        on_rollback=lambda *said: rollbacks.append(said),
+    )
     assert report.stopped == "target"
     assert [probe.update for probe in report.probes] == [8, 16, 12, 16]
     assert rollbacks == [(0.8, 8, 4)]
     assert report.update == 16
-    assert report.updates_taken == 24
+    assert taken == list(range(1, 25))
     assert torch.equal(language_model.model.get_input_embeddings().weight, seen[-1])
 
 
@@ -137,8 +146,6 @@ def test_demonstrations_end_with_the_end_token():
 
 def test_impossible_demonstrations_are_refused():
     language_model = tiny_model(max_response_tokens=4)
-    with pytest.raises(ValueError, match="no demonstrations"):
-        encode_demonstrations(language_model, [])
     with pytest.raises(ValueError, match=r"demonstration 1 has .* 5 response tokens.*4 \(max_response_tokens\)"):
         encode_demonstrations(language_model, [("take a", "go"), ("take a", "go to a 1")])
 
@@ -173,5 +180,5 @@ def test_every_update_is_told_of():
     report = WarmStart(language_model, settings, np.random.default_rng(0)).run(
         DEMONSTRATIONS, accuracy_of(language_model), lambda taken, loss: told.append((taken, loss))
     )
-    assert [taken for taken, _ in told] == list(range(1, report.updates_taken + 1))
+    assert [taken for taken, _ in told] == list(range(1, report.probes[-1].update + 1))
     assert np.mean([loss for _, loss in told[: report.probes[0].update]]) == pytest.approx(report.probes[0].loss)

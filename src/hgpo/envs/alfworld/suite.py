@@ -90,12 +90,7 @@ def _make_env(path: str) -> AlfworldEnv:
     return AlfworldEnv(_load_cached(path))
 
 
-class AlfworldSuite(TaskSplits):
-    """Tasks of one or more splits, each found or generated on first use. `alfworld_suite` builds it."""
-
-    def expert(self) -> Expert:
-        """The expert for demonstrations; a policy needs only a short memory to imitate it."""
-        return Expert(recall=False)
+_expert = partial(Expert, recall=False)  # a policy needs only a short memory to imitate it
 
 
 def alfworld_suite(
@@ -107,7 +102,7 @@ def alfworld_suite(
     valid_unseen_games: Count | None = None,
     task_types: list[str] | tuple[str, ...] = TASK_TYPES,
     seed: Seed | None = None,
-) -> AlfworldSuite:
+) -> TaskSplits:
     """A suite of real or generated household games, with the splits train, valid_seen and valid_unseen.
 
     `data_dir` is a folder that `alfworld-download` or `generate_games` wrote; `~` and `$VARIABLES` are expanded.
@@ -139,7 +134,8 @@ def alfworld_suite(
     named = {"train": train_games, "valid_seen": valid_seen_games, "valid_unseen": valid_unseen_games}
     counts = {split: DEFAULT_GAMES[split] if count is None else count for split, count in named.items()}
     made = GeneratedGames(seed or 0, counts, named_size(size or "small", SIZES), task_types)
-    return AlfworldSuite({split: partial(_generated_tasks, made, split) for split in SPLITS if counts[split]})
+    make = {split: partial(_generated_tasks, made, split) for split in SPLITS if counts[split]}
+    return TaskSplits(make, expert=_expert)
 
 
 def _generated_tasks(made: GeneratedGames, split: str) -> tuple[Task, ...]:
@@ -150,7 +146,7 @@ def _generated_tasks(made: GeneratedGames, split: str) -> tuple[Task, ...]:
     )
 
 
-def _suite_on_disk(data_dir: Path, task_types: Sequence[str]) -> AlfworldSuite:
+def _suite_on_disk(data_dir: Path, task_types: Sequence[str]) -> TaskSplits:
     folders = {split: folder for split in SPLITS if (folder := split_folder(data_dir, split)) is not None}
     if not folders:
         raise FileNotFoundError(
@@ -159,4 +155,4 @@ def _suite_on_disk(data_dir: Path, task_types: Sequence[str]) -> AlfworldSuite:
         )
     skipped: dict[str, Counter[str]] = {split: Counter() for split in folders}
     make = {split: partial(find_games, folder, split, task_types, skipped[split]) for split, folder in folders.items()}
-    return AlfworldSuite(make, skipped=skipped)
+    return TaskSplits(make, expert=_expert, skipped=skipped)

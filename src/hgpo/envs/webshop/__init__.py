@@ -7,7 +7,7 @@ from hgpo.envs.webshop.generator import ShopSize, generate_catalog
 from hgpo.envs.webshop.goals import Goal
 from hgpo.envs.webshop.product import Product
 from hgpo.envs.webshop.reward import RewardParts
-from hgpo.envs.webshop.suite import WebShopSuite, webshop_suite
+from hgpo.envs.webshop.suite import webshop_suite
 
 __all__ = [
     "Catalog",
@@ -17,7 +17,6 @@ __all__ = [
     "RewardParts",
     "ShopSize",
     "WebShopEnv",
-    "WebShopSuite",
     "generate_catalog",
     "webshop_suite",
 ]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +24,7 @@ from hgpo.envs.webshop import goals as goal_rules
 from hgpo.envs.webshop.goals import Goal, noun_tagger
 from hgpo.envs.webshop.index import SearchIndex, TextArray, memory_map
 from hgpo.envs.webshop.product import Product, iterate_records, read_attributes, read_mapping, read_products
-from hgpo.utils.files import flush_tree, scratch_folder
+from hgpo.utils.files import publish, scratch_folder
 
 SCHEMA_VERSION = 1
 _META = "catalog.json"
@@ -119,8 +118,7 @@ class Catalog:
             self.index.save(temporary)
             meta = {"schema_version": SCHEMA_VERSION, "about": dict(about or {}), "left_out": self.left_out}
             (temporary / _META).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
-            flush_tree(temporary)
-            os.replace(temporary, folder)
+            publish(temporary, folder)
 
     @classmethod
     def open(cls, folder: str | Path, *, nouns: str = "blank", about: Mapping[str, Any] | None = None) -> Catalog:

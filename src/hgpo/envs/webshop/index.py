@@ -171,7 +171,7 @@ class SearchIndex:
             or not is_partition(start, document)
             or saturation.shape != document.shape
             or rank.shape != (documents,)
-            or not _all_below(document, documents)
+            or (document.size and not 0 <= document.min() <= document.max() < documents)
         ):
             raise ValueError(f"{', '.join(f'{name}.npy' for name in names)} do not form one search index")
         return cls(vocabulary, start, document, saturation, rank)
@@ -228,11 +228,10 @@ class SearchIndex:
             number = self.vocabulary.find(word)
             if number is not None:
                 start, stop = int(self._term_start_T1[number]), int(self._term_start_T1[number + 1])
-                found.append((np.float32(count) * self._idf(stop - start), slice(start, stop)))
+                documents = stop - start
+                rarity = np.float32(math.log(1 + (len(self._rank_P) - documents + 0.5) / (documents + 0.5)))
+                found.append((np.float32(count) * rarity, slice(start, stop)))
         return found
-
-    def _idf(self, documents: int) -> np.float32:
-        return np.float32(math.log(1 + (len(self._rank_P) - documents + 0.5) / (documents + 0.5)))
 
     def _arrays(self) -> dict[str, NDArray[np.generic]]:
         return {
@@ -303,7 +302,3 @@ def _decoded(code: int) -> int:
         return code
     bits, shift = (code - exact) & 0x07, (code - exact) >> 3
     return exact + (bits if shift == 0 else (bits | 0x08) << (shift - 1))
-
-
-def _all_below(position_H: NDArray[np.int32], documents: int) -> bool:
-    return not len(position_H) or bool(position_H.min() >= 0 and position_H.max() < documents)

@@ -19,6 +19,7 @@ from functools import lru_cache
 
 from hgpo.envs.webshop.goals import Goal, NounTagger
 from hgpo.envs.webshop.product import Product
+from hgpo.utils.text import common_subsequence
 
 _NOT_A_WORD = re.compile(r"[\W_]")
 
@@ -52,21 +53,11 @@ def _words(phrase: str) -> list[str]:
 
 def _ratio(one: str, other: str) -> float:
     """100 minus the per cent of characters to delete from both to make them equal; results ending in .5 are exact."""
-    total = len(one) + len(other)
-    return 100.0 - 100.0 * (total - 2 * _common_subsequence(one, other)) / total
-
-
-def _common_subsequence(one: str, other: str) -> int:
-    """Length of the longest common subsequence, one bit per character of `one` (Hyyrö 2004)."""
     places: dict[str, int] = {}
     for position, character in enumerate(one):
         places[character] = places.get(character, 0) | 1 << position
-    everything = (1 << len(one)) - 1
-    row = everything
-    for character in other:
-        match = row & places.get(character, 0)
-        row = ((row + match) | (row - match)) & everything
-    return len(one) - row.bit_count()
+    total = len(one) + len(other)
+    return 100.0 - 100.0 * (total - 2 * common_subsequence(places, len(one), other)) / total
 
 
 MATCH_ABOVE = 85

@@ -201,14 +201,6 @@ _UNSEEN_SHOPS = 1_000_000
 """Shops with this number or a larger one are never used for training."""
 
 
-class WebShopSuite(TaskSplits):
-    """Tasks of one or more splits. `webshop_suite` builds it; `description` has its options."""
-
-    def expert(self) -> Expert:
-        """The expert for demonstrations."""
-        return Expert()
-
-
 def webshop_suite(
     data_dir: str | Path | None = None,
     *,
@@ -225,7 +217,7 @@ def webshop_suite(
     nouns: str = "blank",
     seed: Annotated[int, Field(le=LARGEST_SEED)] = 0,
     max_steps: Annotated[int, Field(ge=1)] | None = None,
-) -> WebShopSuite:
+) -> TaskSplits:
     """A suite of shopping tasks, in the official catalogue or in generated shops.
 
     **Official files.** `data_dir` holds `items_shuffle*.json` and `items_ins_v2*.json` (or name them with
@@ -299,7 +291,7 @@ def _make_env(source: CatalogSource, goal: int, options: Mapping[str, Any]) -> W
     return WebShopEnv(source.open(), goal=goal, **options)
 
 
-def _official_suite(source: CatalogSource, scheme: Scheme, mode: str, max_steps: int | None) -> WebShopSuite:
+def _official_suite(source: CatalogSource, scheme: Scheme, mode: str, max_steps: int | None) -> TaskSplits:
     catalog, options = source.open(), {"observation_mode": mode, "max_steps": max_steps}
     splits: dict[str, Callable[[], Sequence[Task]]] = {
         name: partial(_official_tasks, source, scheme, name, options) for name in split_ranges(scheme)
@@ -307,7 +299,7 @@ def _official_suite(source: CatalogSource, scheme: Scheme, mode: str, max_steps:
     if scheme == "verl-agent" and len(catalog.goals) >= _DRAWN_FROM:
         splits[DRAWN_SPLIT] = partial(_drawn_tasks, source, options)
     description = {**asdict(source), "split_scheme": scheme, "observation_mode": mode}
-    return WebShopSuite(splits, description=description, skipped=dict.fromkeys(splits, catalog.left_out))
+    return TaskSplits(splits, expert=Expert, description=description, skipped=dict.fromkeys(splits, catalog.left_out))
 
 
 def _official_tasks(source: CatalogSource, scheme: Scheme, split: str, options: Mapping[str, Any]) -> _SplitTasks:
@@ -325,7 +317,7 @@ def _drawn_tasks(source: CatalogSource, options: Mapping[str, Any]) -> _SplitTas
 
 def _generated_suite(
     size: ShopSize, counts: Mapping[str, int], mode: str, nouns: str, seed: int, max_steps: int | None
-) -> WebShopSuite:
+) -> TaskSplits:
     noun_tagger(nouns)  # reject an unknown tagger at once
     in_training, kept_back = max(1, size.products // 2), max(1, size.products // 10)
     shops = -(-counts["train"] // in_training)
@@ -352,4 +344,4 @@ def _generated_suite(
         if counts[split]
     }
     description = {"size": asdict(size), "seed": seed, "nouns": nouns, "observation_mode": mode, "goals": counts}
-    return WebShopSuite(splits, description=description)
+    return TaskSplits(splits, expert=Expert, description=description)

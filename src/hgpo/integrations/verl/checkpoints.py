@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hgpo.policies.weights import CONFIG_FILE
+from hgpo.policies.loading import is_adapter
 from hgpo.runs.checkpoints import surplus, whole_checkpoint
 from hgpo.utils.files import write_text
 
@@ -50,7 +50,7 @@ def publish_weights(weights: Path, folder: Path, update: int, state: Mapping[str
     verl's checkpoint, from which a run resumes.
     """
     # A folder with an adapter and a model's configuration would look like a whole model.
-    left_out = shutil.ignore_patterns(*_OF_A_MODEL) if (weights / CONFIG_FILE).exists() else None
+    left_out = shutil.ignore_patterns(*_OF_A_MODEL) if is_adapter(weights) else None
     with whole_checkpoint(folder, update, state, keep) as partial:
         shutil.copytree(weights, partial, copy_function=_link_or_copy, dirs_exist_ok=True, ignore=left_out)
 

@@ -61,12 +61,9 @@ class Finding:
 
 def memory_finding(policy: PolicySettings, verl_config: VerlConfig, gpu: int) -> Finding:
     """The memory estimate for a GPU of `gpu` bytes, with a remedy if it exceeds them; never fatal."""
-    from hgpo.training.run_plan import described, summarise_model  # loads PyTorch
+    from hgpo.training.run_plan import memory_needed, summarise_model  # loads PyTorch
 
-    phases = estimate_gpu_memory(summarise_model(policy), verl_config, gpu)
-    phase, parts = max(phases.items(), key=lambda one: sum(one[1].values()))
-    needed = sum(parts.values())
-    found = f"about {needed:.1f} GiB for {phase} ({described(parts)}); {gpu / GIB:.1f} GiB available"
+    needed, found = memory_needed(estimate_gpu_memory(summarise_model(policy), verl_config, gpu), gpu / GIB)
     return Finding("GPU memory", found, _MORE_MEMORY if needed * GIB > gpu else "")
 
 
@@ -120,11 +117,9 @@ def estimate_gpu_memory(model: ModelSummary, verl_config: VerlConfig, gpu: int) 
 
 def host_memory_finding(policy: PolicySettings, verl_config: VerlConfig, memory: int) -> Finding:
     """The memory estimate for a machine of `memory` bytes, with a remedy if it exceeds them; never fatal."""
-    from hgpo.training.run_plan import described, summarise_model  # loads PyTorch
+    from hgpo.training.run_plan import memory_needed, summarise_model  # loads PyTorch
 
-    parts = estimate_host_memory(summarise_model(policy), verl_config)
-    needed = sum(parts.values())
-    found = f"about {needed:.1f} GiB a node ({described(parts)}); {memory / GIB:.1f} GiB available"
+    needed, found = memory_needed({"a node": estimate_host_memory(summarise_model(policy), verl_config)}, memory / GIB)
     return Finding("host memory", found, _MORE_HOST_MEMORY if needed * GIB > memory else "")
 
 

@@ -25,14 +25,9 @@ from omegaconf import open_dict
 from hgpo.assemble import build_estimator, build_suite, evaluation_tasks, record_environment
 from hgpo.evaluation.eval_history import evaluation_due, evaluation_figures, evaluation_name, rewind_evaluations
 from hgpo.evaluation.eval_log import EvalLog
+from hgpo.evaluation.evaluator import check_each_once, finish_evaluation
 from hgpo.evaluation.manifests import recognise
-from hgpo.evaluation.result_files import (
-    describe,
-    read_evaluation,
-    stored_evaluation,
-    summarise_evaluation,
-    write_evaluation,
-)
+from hgpo.evaluation.result_files import read_evaluation, stored_evaluation
 from hgpo.evaluation.statistics import Evaluation
 from hgpo.evaluation.summary import write_summary
 from hgpo.integrations.verl import verl_api
@@ -72,7 +67,7 @@ from hgpo.rollout.prompts import RolloutError
 from hgpo.rollout.records import StepRecord, summarise_trajectories, to_step_batch
 from hgpo.runs.checkpoints import is_complete
 from hgpo.runs.folder import RunDirectory, append_metrics, read_json, rewind_metrics, write_json
-from hgpo.runs.metrics import RolloutStore, update_row
+from hgpo.runs.metrics import store_rollouts, update_row
 from hgpo.training.value_model import ReturnScale
 from hgpo.utils.progress import Reporter, update_line
 
@@ -206,8 +201,8 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
             columns |= changed
             metrics.update(figures)
         answer = put_advantages(batch, state.steps, state.advantages, columns)
-        store = RolloutStore(self.run, self.recipe.rollout.store_every)
-        store.store(self.global_steps, state.steps.records, state.advantages, state.batch)
+        every = self.recipe.rollout.store_every
+        store_rollouts(self.run, self.global_steps, state.steps.records, state.batch, state.advantages, every)
         return answer
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
@@ -317,31 +312,24 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
     def _evaluate(self, name: str) -> Evaluation:
         """Play the episodes that the evaluation's log lacks, and write the result."""
         settings, tasks = self.recipe.evaluation, evaluation_tasks(self.suite, self.recipe.evaluation)
+        check_each_once(settings.split, tasks)
         output, model = self.run.evaluation(name), f"{self.run.path.name} ({name})"
         log = EvalLog(output, {"model": model, "tasks": len(tasks), **settings.model_dump(mode="json")})
-        for seed in settings.seeds:
-            self._play_tasks(evaluation_rows(tasks, settings.split, seed=seed), seed, log)
         manifest = recognise(self.recipe.environment.name, tasks)
         if manifest.differs:
             self.reporter.warn(manifest.warning)
-        stored = summarise_evaluation(
-            [log.episodes[eval_task_id(seed, task.id)] for seed in settings.seeds for task in tasks],
-            split=settings.split,
-            seeds=settings.seeds,
-            temperature=settings.temperature,
-        )
-        stored = replace(
-            stored,
-            model=model,
-            agent=self.recipe.agent.name,
-            environment=self.recipe.environment.name,
-            manifest=manifest.id,
-            manifest_differs=manifest.differs,
-        )
-        write_evaluation(output, stored)
-        log.delete()
-        self.reporter.say(f"Evaluation ({name}): {describe(stored.evaluation)}")
-        return stored.evaluation
+        resumed, began = bool(log.episodes), time.monotonic()
+        for seed in settings.seeds:
+            self._play_tasks(evaluation_rows(tasks, settings.split, seed=seed), seed, log)
+        episodes = [eval_task_id(seed, task.id) for seed in settings.seeds for task in tasks]
+        facts = {
+            "model": model,
+            "agent": self.recipe.agent.name,
+            "environment": self.recipe.environment.name,
+            "seconds": None if resumed else time.monotonic() - began,
+        }
+        played = settings.model_dump(include={"split", "seeds", "temperature"})
+        return finish_evaluation(output, log, episodes, played, manifest, self.reporter, **facts).evaluation
 
     def _play_tasks(self, rows: Sequence[TaskRow], seed: int, log: EvalLog) -> None:
         """Play each task exactly once; one whose environment was lost is played again."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hgpo.agents import get_template
+from hgpo.agents import TEMPLATES
 from hgpo.envs.base import Task
 from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.runner import collect
@@ -48,7 +48,7 @@ class TwoTurns:
 @pytest.fixture(scope="module")
 def player() -> Player:
     policy = ScriptedPolicy(lambda prompt, rng: str(rng.choice(["left", "right"])))
-    rules = RolloutRules(get_template("compact"), 2, 1.0)
+    rules = RolloutRules(TEMPLATES.get("compact"), 2, 1.0)
     return Player(None, policy, rules, {"t": Task("t", "", TwoTurns)})  # type: ignore[arg-type]
 
 

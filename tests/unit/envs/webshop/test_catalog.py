@@ -96,6 +96,16 @@ def test_saved_and_opened(tmp_path: Path) -> None:
     assert kept.having("category", "beauty") == [3]
 
 
+def test_the_name_of_a_saved_catalogue_survives_a_power_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[tuple[Path, bool]] = []
+    kept = tmp_path / "kept"
+    monkeypatch.setattr("hgpo.utils.files.flush", lambda path: flushed.append((path, kept.exists())))
+    small_catalog().save(kept)
+    assert flushed[-1] == (tmp_path, True)
+
+
 def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     small_catalog().save(tmp_path / "kept", about={"seed": 1})
     with pytest.raises(FileExistsError, match="exists; choose another folder"):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from corridor import CorridorSuite
-from hgpo.agents import get_template
+from hgpo.agents import TEMPLATES
 from hgpo.envs.wrappers import LimitedSuite
 from hgpo.integrations.verl.env_pool import (
     EnvironmentPool,
@@ -23,13 +23,13 @@ from hgpo.integrations.verl.env_pool import (
     play_remotely,
 )
 from hgpo.integrations.verl.env_worker import WorkerSettings
-from hgpo.policies.base import Request
+from hgpo.policies.base import NO_TOKENS, Request
 from hgpo.policies.language_model import GenerationLimits, LanguageModel
 from hgpo.policies.local import TransformersPolicy
 from hgpo.policies.tiny import build_model, build_tokenizer
 from hgpo.rollout.episode import EpisodeIds
 from hgpo.rollout.prompts import RolloutRules
-from hgpo.rollout.records import NO_TOKENS, StepRecord
+from hgpo.rollout.records import StepRecord
 from hgpo.rollout.runner import collect
 
 MAX_STEPS, MAX_RESPONSE = 6, 4
@@ -43,7 +43,7 @@ def policy() -> TransformersPolicy:
     return TransformersPolicy(LanguageModel.of(model, tokenizer, GenerationLimits(34, MAX_RESPONSE)))
 
 
-RULES = RolloutRules(get_template("compact"), 2, 1.0, reward_scale=10.0, invalid_action_penalty=0.1)
+RULES = RolloutRules(TEMPLATES.get("compact"), 2, 1.0, reward_scale=10.0, invalid_action_penalty=0.1)
 
 
 class Engine:

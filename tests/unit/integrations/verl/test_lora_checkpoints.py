@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from hgpo.config import Config
-from hgpo.policies.loading import IncompleteModelError
-from hgpo.policies.weights import BASE_FILE, CONFIG_FILE, WEIGHTS_FILE, fingerprint
+from hgpo.policies.loading import ADAPTER_CONFIG, IncompleteModelError
+from hgpo.policies.weights import BASE_FILE, WEIGHTS_FILE, fingerprint
 from hgpo.runs.folder import RunDirectory
 from hgpo.training.batching import Sample
 from hgpo.training.load import RunPolicies
@@ -103,7 +103,7 @@ def test_what_is_published_says_what_the_live_policy_said(saved: Saved, folder: 
 def test_it_is_as_the_built_in_trainer_saves_an_adapter(saved: Saved, folder: Path) -> None:
     base = AutoModelForCausalLM.from_pretrained(saved.config.policy.model, dtype=torch.float32)
     assert json.loads((folder / BASE_FILE).read_text()) == {"weights": fingerprint(base)}
-    written = json.loads((folder / CONFIG_FILE).read_text())
+    written = json.loads((folder / ADAPTER_CONFIG).read_text())
     assert (written["r"], written["lora_alpha"], written["peft_type"]) == (4, 8, "LORA")
     assert [path.name for path in folder.glob("*.safetensors")] == [WEIGHTS_FILE]
     assert (folder / "tokenizer.json").exists()

@@ -214,6 +214,10 @@ def test_an_evaluation_names_its_manifest_and_what_differs(tmp_path: Path, monke
     trainer._evaluate("before")
     stored = read_evaluation(trainer.run.evaluation("before"))
     assert (stored.manifest, stored.manifest_differs) == ("webshop-tiny-valid_unseen-1", (tasks[1].id,))
+    assert stored.seconds is not None
+    tasks[1] = tasks[0]
+    with pytest.raises(ValueError, match="names a task twice"):
+        trainer._evaluate("after")
 
 
 def record(step: int, finished: bool) -> StepRecord:

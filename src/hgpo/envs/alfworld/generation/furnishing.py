@@ -184,16 +184,12 @@ def _excluded(kind: str, goal: Goal) -> str | None:
 @lru_cache(maxsize=4096)
 def _places(kind: str, excluded: str | None, plan: FloorPlan) -> tuple[tuple[Receptacle, ...], NDArray[np.float64]]:
     """The possible initial receptacles of an object, and their cumulative probabilities."""
-    shares = _shares(kind)
+    shares = LAMP_PLACES if kind == LAMP_KIND else OBJECT_KINDS[kind].places
     places = tuple(one for one in _receptacles(plan) if one.kind in shares and one.kind != excluded)
     copies = Counter(place.kind for place in places)
     weights = np.array([shares[place.kind] / copies[place.kind] for place in places])
     cumulative = (weights / weights.sum()).cumsum()
     return places, cumulative / cumulative[-1:]
-
-
-def _shares(kind: str) -> Mapping[str, int]:
-    return LAMP_PLACES if kind == LAMP_KIND else OBJECT_KINDS[kind].places
 
 
 def _object(kind: str, number: int, place: Receptacle) -> GameObject:

@@ -104,16 +104,7 @@ def _check(game: Game) -> None:
 
 
 def _problem(game: Game) -> str:
-    lines = ["(define (problem household-game)", " (:domain household)", " (:objects"]
-    lines += [f"  {' '.join(names)} - {kind}" for kind, names in _declarations(game).items() if names]
-    lines += [" )", " (:init"]
-    lines += [f"  ({' '.join(fact)})" for fact in _facts(game)]
-    lines += [" )", f" (:goal {_goal(game.goal)})", ")", ""]
-    return "\n".join(lines)
-
-
-def _declarations(game: Game) -> Mapping[str, list[str]]:
-    return {
+    declared = {
         "agent": [_AGENT],
         "location": _locations(game),
         "receptacle": [receptacle.id for receptacle in game.receptacles],
@@ -121,6 +112,12 @@ def _declarations(game: Game) -> Mapping[str, list[str]]:
         "rtype": [f"{kind}Type" for kind in _receptacle_kinds(game)],
         "otype": [f"{kind}Type" for kind in _object_kinds(game)],
     }
+    lines = ["(define (problem household-game)", " (:domain household)", " (:objects"]
+    lines += [f"  {' '.join(names)} - {kind}" for kind, names in declared.items() if names]
+    lines += [" )", " (:init"]
+    lines += [f"  ({' '.join(fact)})" for fact in _facts(game)]
+    lines += [" )", f" (:goal {_goal(game.goal)})", ")", ""]
+    return "\n".join(lines)
 
 
 def _locations(game: Game) -> list[str]:
