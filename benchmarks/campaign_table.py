@@ -20,6 +20,9 @@ STORED = HERE / "campaign.json"
 RATES = HERE / "campaign_rates.json"
 REFERENCE = "gigpo"
 """The estimator that the others are compared with; without trainings of it, the first of ESTIMATORS that has some."""
+_G2PO_KEY = ("rollout.state=published_g2po",)
+OF_KEY = " G2PO key"
+"""End of a row's name: the same estimator with G2PO's state key, where other rows of the campaign have the text."""
 ESTIMATORS: dict[str, tuple[str, ...]] = {
     REFERENCE: ("advantage.estimator=gigpo",),
     "hgpo paper": ("advantage.estimator=hgpo",),
@@ -32,9 +35,10 @@ ESTIMATORS: dict[str, tuple[str, ...]] = {
     "graphgpo": ("advantage.estimator=graphgpo",),
     "ppo": ("advantage.estimator=gae", "advantage.options.mode=mean_std_norm"),
     "nested_td": ("advantage.estimator=nested_td", "advantage.options.mode=batch_std"),
+    f"gigpo{OF_KEY}": ("advantage.estimator=gigpo", *_G2PO_KEY),
+    f"graphgpo{OF_KEY}": ("advantage.estimator=graphgpo", *_G2PO_KEY),
 }
 """Name of a row -> its settings. ATD's advantages are divided by the batch's std, so one learning rate fits all."""
-_G2PO_KEY = ("rollout.state=published_g2po",)
 IN_HOUSEHOLDS: dict[str, tuple[str, ...]] = {"g2po": _G2PO_KEY, "nested_td": _G2PO_KEY}
 """Name of a row -> further settings in household games, for which the published G2PO has a special state key. Settings
 for all trainings of a campaign win over them."""

@@ -15,8 +15,7 @@ GRADIENTS = re.compile(r"<!-- gradients -->\n(?:\|.*\n)*")
 TRAINING = re.compile(r"<!-- training -->\n(?:\|.*\n)*")
 POOLS = ("report-start", "report-100", "report-200")
 KEYS = {"observation": "text", "published_g2po": "G2PO's key"}
-SHOPS = "webshop-start", "observation"
-"""Pool and state key of the last column."""
+ALFWORLD, SHOPS = "alfworld-start", "webshop-start"
 COMPARED = {
     "nested_td": "`nested_td`",
     "g2po": "`g2po`",
@@ -24,7 +23,6 @@ COMPARED = {
     "hgpo paper, no std": '`hgpo`, `mode="mean_norm"`',
     "hgpo paper": "`hgpo`",
     "gigpo": "`gigpo`",
-    "mixed_effects": "`mixed_effects`",
     "grpo": "`grpo`",
 }
 """Name in benchmarks/gradients.json -> as the page writes it."""
@@ -64,11 +62,13 @@ def gradient_table(path: Path) -> str:
         [
             shown,
             *(" ".join(_short(found[pool, name, key]) for pool in POOLS) for key in KEYS),
-            _short(found[SHOPS[0], name, SHOPS[1]]),
+            " ".join(_short(found[ALFWORLD, name, key]) for key in KEYS),
+            _short(found[SHOPS, name, "observation"]),
         ]
         for name, shown in COMPARED.items()
     ]
-    return markdown_table(["estimator", *KEYS.values(), "shops"], lines)
+    heads = [f"household: {title}" for title in KEYS.values()]
+    return markdown_table(["estimator", *heads, f"ALFWorld: {', '.join(KEYS.values())}", "shops: text"], lines)
 
 
 def _short(cosine: float) -> str:
@@ -83,7 +83,7 @@ def training_table(campaigns: Sequence[Campaign]) -> str:
         if not campaign.row:
             continue
         rows = tables[campaign.settings]
-        found = {row.estimator: f"{row.after:.1f}" for row in rows}
+        found = {row.estimator.removesuffix(campaign_table.OF_KEY): f"{row.after:.1f}" for row in rows}
         seeds = f"{rows[0].seeds} (≥{campaign_table.detectable(rows):.1f})"
         lines.append([campaign.row, seeds, *(found.get(name, "–") for name in TRAINED)])
     return markdown_table(["tasks", "seeds (detectable)", *TRAINED.values()], lines)

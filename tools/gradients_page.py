@@ -14,6 +14,8 @@ POOLS = {
     "report-start": "Generated household tasks, start of the quickstart",
     "report-100": "Generated household tasks, after 100 of its updates",
     "report-200": "Generated household tasks, after 200 updates",
+    "alfworld-start": "ALFWorld's training games, start of alfworld-tiny",
+    "alfworld-seen": "ALFWorld's valid_seen games, the same policy",
     "webshop-start": "Generated shops, start of webshop-tiny",
 }
 """Name of a pool of rollouts -> title of its section."""
@@ -179,7 +181,8 @@ of tasks.
 
 States are equal if their *state key* is equal: the observation's text, the text and the admissible commands, G2PO's published key, or the game's exact state.
 
-Limits: household tasks with three checkpoints (117,000 parameters) of one training, shops with one start policy (126,000 parameters); no clipping and no AdamW.
+Limits: generated household tasks with three checkpoints (117,000 parameters) of one training, ALFWorld (379,000 parameters) and shops (126,000) with one start policy
+each; no clipping and no AdamW.
 Intervals are not corrected for the number of comparisons. A good direction does not imply a good training ([trained policies](trained-policies.md)).
 
 Names of estimators: "hgpo paper" is `hgpo` with its defaults; "no std" is `mode="mean_norm"`; "level 0" is `history_length=0`; "atd" is `benchmarks/atd.py`,
@@ -232,6 +235,15 @@ The next two sections come from the same commands with `--checkpoint 100` and `2
     python benchmarks/gradients.py play runs/webshop-tiny runs/webshop-start --checkpoint start --first 3000
     python benchmarks/gradients.py align runs/webshop-start --json benchmarks/gradients.json --sizes 8 --keys observation simulator \\
         --references "gigpo / observation" "hgpo paper / observation"
+
+The sections of ALFWorld come from
+
+    hgpo train alfworld-tiny
+    python benchmarks/gradients.py play runs/alfworld-tiny runs/alfworld-start --checkpoint start
+    python benchmarks/gradients.py play runs/alfworld-tiny runs/alfworld-seen --checkpoint start --split valid_seen
+    python benchmarks/gradients.py align runs/alfworld-start --json benchmarks/gradients.json --sizes 8 --estimators NAME …
+
+and the last command for `runs/alfworld-seen`; some variants were left out. The start policy imitated 3,000 of the training games, perhaps some of the 128.
 
 The tables of single steps come from `branch` with the default key and with `--key simulator` in shops, `--key published_g2po` in household tasks. The pool of household
 tasks of single steps and of one update is

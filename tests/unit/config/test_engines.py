@@ -17,7 +17,8 @@ from settings_reads import settings_read, settings_read_in
 SOURCE = Path(hgpo.__file__).parent
 OWN = {"built-in": ["training", "assemble.py"], "verl": ["integrations/verl"]}
 OF_UPDATES = ("training.", "critic.", "policy.lora.")
-ANSWERED_FOR_BOTH = {"verl.mode", "verl.rollout"}  # `Config.recomputes_log_probs` asks where the engine is verl
+# `Config.recomputes_log_probs` and `hgpo.runs.trust` ask only where the engine is verl
+ANSWERED_FOR_BOTH = {"verl.mode", "verl.rollout", "verl.ray_address"}
 START = ("load", "start_policy", "warm_start")  # the start of a run is the same on either engine
 # What an engine runs beside its own room. Settings of the update and of what is trained in it are left out of that:
 # others only tell of them, or read them on behalf of the engine that may have them.
