@@ -122,7 +122,7 @@ INTRODUCTION = """# Trained policies
 A tiny policy is trained with each estimator from the same warm start. "After" is success on held-out tasks at temperature 0.4, after training; "while
 training" is the mean success of all rollouts. "− gigpo": difference to the row "gigpo" in points, paired by training seed. ± is half of its 95 % CI over
 training seeds (Student's t), without correction. "n.s.": not significant at 5 %, with p values corrected by Holm's method for all pairs of the table; the
-conclusions use the same test. "Detectable": the least true difference in points that is found in 80 of 100 cases with as many seeds and the median spread, at
+conclusions use the same test. "Detectable": smallest true difference in points that is found with 80 % power with as many seeds and the median spread, at
 the strictest step of the correction.
 
 Rows: "hgpo paper" and "hgpo verl-agent" are HGPO's two presets. "hgpo mean_norm" omits the division by the std. "atd" is `benchmarks/atd.py`. NestedTD and atd

@@ -51,7 +51,7 @@ _PAPER = (
 )
 _INTERVAL = "In parentheses: 95 % CI over tasks."
 _DEVIATION = "±: standard deviation over n training seeds."
-_DETECTS = "detects: the least true difference in points that so many tasks or seeds find in 80 of 100 cases, at 5 %."
+_DETECTS = "detects: smallest true difference in points that these tasks or seeds find with 80 % power, at 5 %."
 _MARKDOWN = re.compile(r"[\\`*{}\[\]#|~$@]|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\.", re.IGNORECASE)
 _LATEX = {
     "\\": r"\textbackslash{}",

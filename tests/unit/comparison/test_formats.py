@@ -80,7 +80,7 @@ def test_markdown_has_a_table_for_each_section_and_topic() -> None:
         "| --- | ---: |\n"
         "| c | 100.0 (20.7–100.0) |\n\n"
         "- In parentheses: 95 % CI over tasks.\n"
-        "- detects: the least true difference in points that so many tasks or seeds find in 80 of 100 cases, at 5 %.\n"
+        "- detects: smallest true difference in points that these tasks or seeds find with 80 % power, at 5 %.\n"
         "- second: 2 of 12 episodes failed and are not counted in success\n"
     )
 
