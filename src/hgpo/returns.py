@@ -117,8 +117,8 @@ def episode_returns(batch: StepBatch) -> FloatArray:
 
     All steps of a trajectory share the sum; only penalised steps differ from it.
     """
-    score_N: FloatArray = total_rewards(batch)[batch.trajectory] - batch.penalty
-    return score_N
+    return_N: FloatArray = total_rewards(batch)[batch.trajectory] - batch.penalty
+    return return_N
 
 
 def episode_magnitudes(batch: StepBatch, row_N: IntArray) -> FloatArray | None:

@@ -1,4 +1,4 @@
-"""Dr. GRPO: GRPO without the division by the standard deviation, which favours tasks whose scores are close together.
+"""Dr. GRPO: GRPO without the division by the standard deviation, which favours tasks with similar episode returns.
 
 Shapes: N steps. Source: arXiv 2503.20783. The paper's second change, no normalisation by the response length, concerns
 the loss and not the advantage.

@@ -43,7 +43,7 @@ def g2po(batch: StepBatch, gamma: float, options: G2poOptions) -> Advantages:
         A_edge:    x = V(next node) - V(current node), compared over all steps of the task
 
     Each term is (x - mean) / (std + 1e-6) with unbiased std (ddof 1); with mode="mean_norm" it is x - mean. `penalty`
-    is the step's `batch.penalty`, and V(node) the mean discounted score of the node's visits (see `node_values`).
+    is the step's `batch.penalty`, and V(node) the mean discounted total reward of its visits (see `node_values`).
     `levels[0]` is A_node; `levels[1]`, whose groups are the tasks, is A_edge.
     """
     groups = group_steps(batch, history_length=0)
@@ -72,14 +72,14 @@ def node_values(batch: StepBatch, graph: TransitionGraph, gamma: float) -> Float
     V(node) equals it exactly.
     """
     length_M = np.diff(batch.trajectory_start)
-    score_N = np.repeat(total_rewards(batch), length_M)
+    total_N = np.repeat(total_rewards(batch), length_M)
     remaining_N = np.repeat(batch.trajectory_start[1:], length_M) - np.arange(len(batch))
     source_N, target_N = graph.source_N[batch.order], graph.target_N[batch.order]
     arrival_only_N = target_N != np.append(source_N[1:], -1)  # no step is taken in an end node
 
     visited = np.concatenate([source_N, target_N[arrival_only_N]])
     discounted = np.concatenate(
-        [gamma**remaining_N * score_N, gamma ** (remaining_N - 1)[arrival_only_N] * score_N[arrival_only_N]]
+        [gamma**remaining_N * total_N, gamma ** (remaining_N - 1)[arrival_only_N] * total_N[arrival_only_N]]
     )
     by_node = np.argsort(visited, kind="stable")
     runs = Runs.from_starts(changes(visited[by_node]))

@@ -1,4 +1,4 @@
-"""GRPO: every step of a trajectory gets the trajectory's score, normalised within its task.
+"""GRPO: every step of a trajectory gets the trajectory's episode return, normalised within its task.
 
 Shapes: N steps, G tasks. Source: arXiv 2402.03300; counting by step is the published verl-agent variant.
 """

@@ -224,7 +224,7 @@ def episode_advantages(batch: StepBatch, gamma: float, norm: Normalisation, coun
 
 
 def episode_level(batch: StepBatch, groups: StepGroups, norm: Normalisation, count: str = "step") -> Level:
-    """Build the episode level, which compares the scores of a task's trajectories; weight 1.
+    """Build the episode level, which compares the episode returns of a task's trajectories; weight 1.
 
         A = (S - mean) / (std + norm.epsilon), S = sum of the trajectory's rewards - the step's own penalty
 

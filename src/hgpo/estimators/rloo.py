@@ -1,4 +1,4 @@
-"""RLOO: a trajectory's score minus the mean score of the other trajectories of its task.
+"""RLOO: a trajectory's episode return minus the mean of the other trajectories of its task.
 
 Shapes: N steps, n trajectories of the task. Source: arXiv 2402.14740.
 """
