@@ -39,6 +39,8 @@ class LimitedEnv:
     """
 
     def __init__(self, environment: Env, max_steps: int, name: str = "") -> None:
+        if max_steps < 1:
+            raise ValueError(f"max_steps must be at least 1, not {max_steps}")
         self._environment = environment
         self._max_steps = max_steps
         self._name = name

@@ -119,6 +119,8 @@ def collect(
     Raises:
         EnvContractError: an environment breaks its contract.
     """
+    if group_size < 1:
+        raise ValueError(f"group_size must be at least 1, not {group_size}")
     live = _start(tasks, rules, rng, group_size, label)
     return play_to_end(live, policy, rules, rng, on_progress=on_progress, on_step=on_step)
 
@@ -222,6 +224,8 @@ def demonstrate(
     Raises:
         EnvContractError: an environment or the expert breaks its contract.
     """
+    if not 0 <= noise <= 1:
+        raise ValueError(f"noise must be from 0 to 1, not {noise}")
     pairs: list[tuple[AgentContext, str]] = []
     for task in tasks:
         environment = task.make()

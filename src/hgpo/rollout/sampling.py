@@ -22,6 +22,8 @@ def task_indices(seed: int, tasks: int, start: int, count: int) -> list[int]:
 
     Example: `task_indices(0, 3, 0, 6)` is two permutations of 0, 1, 2 one after the other.
     """
+    if tasks < 1:
+        raise ValueError("the training split has no tasks")
     drawn: list[int] = []
     while len(drawn) < count:
         epoch, offset = divmod(start + len(drawn), tasks)

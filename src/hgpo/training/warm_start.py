@@ -208,8 +208,10 @@ def encode_demonstrations(
     """Demonstrations as samples: the prompt through the chat template, the response followed by the end token.
 
     Raises:
-        ValueError: a demonstration exceeds the model's limits.
+        ValueError: there are no demonstrations, or one exceeds the model's limits.
     """
+    if not demonstrations:
+        raise ValueError("there are no demonstrations to learn from")
     usage = language_model.limits
     prompts = language_model.encoder.encode_prompts([prompt for prompt, _ in demonstrations])
     responses = language_model.encode_responses([response for _, response in demonstrations])

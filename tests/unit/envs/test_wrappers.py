@@ -31,6 +31,11 @@ def test_a_suite_is_limited_lazily_and_can_be_sliced(corridor_suite):
     assert isinstance(tasks[0].make(), LimitedEnv)
 
 
+def test_no_room_for_a_step_is_refused():
+    with pytest.raises(ValueError, match="max_steps must be at least 1"):
+        LimitedEnv(Corridor(1), 0)
+
+
 class Returning:
     """Returns what it was given, whatever that is."""
 

@@ -229,6 +229,11 @@ def test_an_observation_that_is_no_text_names_the_task():
         collect(checked(Task("silent", "corridor", partial(Silent, 1))), ScriptedPolicy(walker), rules(), rng())
 
 
+def test_a_group_needs_a_member(corridor_suite):
+    with pytest.raises(ValueError, match="group_size must be at least 1"):
+        collect(corridor_suite.tasks("train"), ScriptedPolicy(walker), rules(), rng(), group_size=0)
+
+
 class AsyncWalker:
     """Answers each request in its own time: later ones first, so that no order can be relied on."""
 

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from hgpo.agents import TEMPLATES
 from hgpo.envs.wrappers import LimitedSuite
@@ -29,6 +30,11 @@ def test_noise_replaces_a_share_of_the_commands_and_is_repeatable(corridor_suite
     assert pairs != shown(corridor_suite, 0.5, seed=1)
     assert any(command == "go left" for _, command in pairs)
     assert len(shown(corridor_suite, 1.0)) > len(shown(corridor_suite, 0.0))
+
+
+def test_noise_is_a_probability(corridor_suite):
+    with pytest.raises(ValueError, match="noise must be from 0 to 1"):
+        shown(corridor_suite, 1.5)
 
 
 def test_a_suite_without_an_expert_has_none():

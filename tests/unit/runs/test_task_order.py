@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,3 +16,8 @@ def test_each_pass_takes_every_task_once_in_a_new_order():
     assert sorted(drawn[:50]) == sorted(drawn[50:]) == list(range(50))
     assert drawn[:50] != drawn[50:]
     assert drawn != task_indices(1, 50, 0, 100)
+
+
+def test_no_tasks_is_an_error():
+    with pytest.raises(ValueError, match="has no tasks"):
+        task_indices(0, 0, 0, 1)
