@@ -241,9 +241,12 @@ The sections of ALFWorld come from
     hgpo train alfworld-tiny
     python benchmarks/gradients.py play runs/alfworld-tiny runs/alfworld-start --checkpoint start
     python benchmarks/gradients.py play runs/alfworld-tiny runs/alfworld-seen --checkpoint start --split valid_seen
-    python benchmarks/gradients.py align runs/alfworld-start --json benchmarks/gradients.json --sizes 8 --estimators NAME …
+    python benchmarks/gradients.py align runs/alfworld-start --json benchmarks/gradients.json --sizes 8 --estimators grpo gigpo "gigpo, no std" \\
+        "hgpo paper" "hgpo paper, no std" "hgpo level 0" "hgpo level 0, no std" "hgpo pooled" mixed_effects atd "gagpo, lambda .5" g2po "g2po, no std" \\
+        graphgpo "graphgpo, no std" nested_td "nested_td, gamma .9" "nested_td, no power" "nested_td, no history" "nested_td, no shrinkage" \\
+        "nested_td, cut is lost" "certainty-equivalent TD" "proposal 1"
 
-and the last command for `runs/alfworld-seen`; some variants were left out. The start policy imitated 3,000 of the training games, perhaps some of the 128.
+and the last command for `runs/alfworld-seen`. The start policy imitated 3,000 of the training games, perhaps some of the 128.
 
 The tables of single steps come from `branch` with the default key and with `--key simulator` in shops, `--key published_g2po` in household tasks. The pool of household
 tasks of single steps and of one update is

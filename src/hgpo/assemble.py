@@ -41,9 +41,8 @@ from hgpo.rollout.prompts import RolloutRules
 from hgpo.runs.checkpoints import recover
 from hgpo.runs.folder import (
     RunDirectory,
-    create_run_directory,
-    discard_unbegun,
     exclusive,
+    new_run,
     open_run_directory,
     write_json,
 )
@@ -86,13 +85,8 @@ def train(config: Config, reporter: Reporter, *, started: float | None = None) -
     check_memory(model, config.policy, config.training, config.warm_start, reporter, own_critic=own_critic)
     for line in [*plan_lines(config, model.parameters, on_device(device)), *filter(None, [sampler])]:
         reporter.say(line)
-    run = create_run_directory(config)
-    try:
-        with exclusive(run.path):
-            _complete(run, config, suite, reporter, started)
-    except Exception:
-        discard_unbegun(run)
-        raise
+    with new_run(config) as run:
+        _complete(run, config, suite, reporter, started)
     return run
 
 

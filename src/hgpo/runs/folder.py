@@ -165,6 +165,18 @@ def discard_unbegun(run: RunDirectory) -> None:
         run.path.rmdir()
 
 
+@contextmanager
+def new_run(config: Config) -> Iterator[RunDirectory]:
+    """A new run directory, locked as by `exclusive`; an error before the first result deletes it again."""
+    run = create_run_directory(config)
+    try:
+        with exclusive(run.path):
+            yield run
+    except Exception:
+        discard_unbegun(run)
+        raise
+
+
 def open_run_directory(path: Path) -> tuple[RunDirectory, Config]:
     """Open an existing run and read its settings.
 

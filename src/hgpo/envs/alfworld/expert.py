@@ -147,9 +147,8 @@ class Expert:
     """Searches the receptacles one after the other, opening closed ones, and then does the task.
 
     It searches first where the wanted kind is usually found; the frequency of a kind of receptacle that must be opened
-    is halved. The order of
-    the search depends on the task and the room only, so a policy with a memory of two steps can infer the next place
-    from the current one.
+    is halved. The order of the search depends on the task and the room only, so a policy with a memory of two steps can
+    infer the next place from the current one.
 
     With `recall` it returns to objects seen before and searches unseen places first. Without, it forgets all contents
     when it takes or puts down an object, so a short memory suffices; only tasks that need two searches take longer.

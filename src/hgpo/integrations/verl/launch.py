@@ -46,7 +46,7 @@ from hgpo.integrations.verl.preflight import (
 )
 from hgpo.integrations.verl.watchdog import PATIENCE, Watchdog, look_at_ray
 from hgpo.runs.checkpoints import recover
-from hgpo.runs.folder import RunDirectory, create_run_directory, discard_unbegun, exclusive, open_run_directory
+from hgpo.runs.folder import RunDirectory, exclusive, new_run, open_run_directory
 from hgpo.runs.trackers import check_trackers, tracker_variables
 from hgpo.training.load import RunPolicies, check_model, use_threads
 from hgpo.training.run_plan import plan_lines, summarise_model
@@ -97,13 +97,8 @@ def train(config: Config, reporter: Reporter) -> RunDirectory:
     training_suite(
         config.environment, config.evaluation, config.warm_start
     )  # rejects settings that the tasks do not fit
-    create_run_directory(config)
-    try:
-        with exclusive(run.path):
-            return _run(run, config, reporter)
-    except Exception:
-        discard_unbegun(run)
-        raise
+    with new_run(config):
+        return _run(run, config, reporter)
 
 
 def resume(path: Path, reporter: Reporter) -> RunDirectory:
