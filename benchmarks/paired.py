@@ -57,8 +57,7 @@ def paired_difference(value_S: ArrayLike, base_S: ArrayLike, tests: int = 1) -> 
 def _shift_found(freedom: int, level: float) -> float:
     """The mean, in standard errors, that a two-sided t test at `level` finds in 80 of 100 cases, by the noncentral t.
 
-    `hgpo.evaluation.statistics.detectable` does without scipy: it adds two quantiles of t, which for three pairs is too
-    small (77 cases of 100), and knows one test only.
+    `hgpo.evaluation.statistics.detectable` does without scipy and knows one test only.
     """
     critical = student.ppf(1 - level / 2, freedom)
     return float(brentq(lambda shift: nct.sf(critical, freedom, shift) - POWER, 0.0, 10.0 + 4.0 * critical))

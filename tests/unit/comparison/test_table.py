@@ -46,7 +46,7 @@ def test_rows_with_the_same_seeds_are_compared_by_seed() -> None:
     half = 4.303 * 0.2 / np.sqrt(3)
     assert [found.mean, found.low, found.high] == pytest.approx([0.2, 0.2 - half, 0.2 + half], abs=1e-3)
     assert (found.over, found.remark, found.significant) == ("3 training seeds", "", False)
-    assert found.detectable == pytest.approx((4.303 + 1.061) * 0.2 / np.sqrt(3), abs=1e-3)
+    assert found.detectable == pytest.approx(5.653 * 0.2 / np.sqrt(3), abs=1e-3)
     assert found.needed == 128  # (1.96 + .8416)^2 (.2 / .05)^2 = 125.6, and Student's t is wider
     low, high = found.bootstrap
     assert low < 0.2 < high
