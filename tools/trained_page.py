@@ -56,6 +56,7 @@ _TEXT = (
     "The recipe had no warm-up and the text as state key: append `training.warmup_updates=0`, and for other estimators than `g2po` and `nested_td` "
     "`rollout.state=observation`, to its commands."
 )
+_TIE = "Two rates of hgpo paper had equal success on `valid_seen`; success while training decided."
 _SHOPS = 'All rows but nested_td have the recipe\'s `mode="mean_norm"` (no division by the std), all a KL coefficient of 0.01.'
 _NO_WARM_UP = f"{HOUSEHOLD} training.skip_zero_advantage=false"
 _OF_KEY = f"{HOUSEHOLD} {EQUAL_STEPS} rollout.state="
@@ -93,7 +94,7 @@ CAMPAIGNS = (
         "Shops, chosen learning rates",
         "valid_unseen",
         "Shops, text",
-        note=_SHOPS,
+        note=f"{_SHOPS} {_TIE}",
         in_readme=True,
     ),
     Campaign(_NO_WARM_UP, "Household games with PPO, without warm-up", "valid_unseen", note=_TEXT),
@@ -121,8 +122,9 @@ INTRODUCTION = """# Trained policies
 
 A tiny policy is trained with each estimator from the same warm start. "After" is success on held-out tasks at temperature 0.4, after training; "while
 training" is the mean success of all rollouts. "− gigpo": difference to the row "gigpo" in points, paired by training seed. ± is half of its 95 % CI over
-training seeds (Student's t), without correction. "n.s.": not significant at 5 %, with p values corrected by Holm's method for all pairs of the table; the
-conclusions use the same test. "Detectable": smallest true difference in points that is found with 80 % power with as many seeds and the median spread, at
+training seeds (Student's t), without correction; it does not cover other start policies and tasks, since all trainings of a campaign have one start and one
+set of held-out tasks. "n.s.": not significant at 5 %, with p values corrected by Holm's method for all pairs of a table of differences (held-out success and
+success while training separately); the conclusions use the same test. "Detectable": smallest true difference in points that is found with 80 % power with as many seeds and the median spread, at
 the strictest step of the correction.
 
 Rows: "hgpo paper" and "hgpo verl-agent" are HGPO's two presets. "hgpo mean_norm" omits the division by the std. "atd" is `benchmarks/atd.py`. NestedTD and atd
@@ -200,21 +202,43 @@ def rates_line(campaign: Campaign, trainings: Sequence[campaign_table.Trained]) 
     """
     trials = trials_of(campaign, {one.estimator for one in trainings})
     tried = ", ".join(f"{rate:g}" for rate in sorted({one.rate for one in trials}))
-    by_name = {one.estimator: one.rate.rpartition("=")[2] for one in trainings}
-    chosen = ", ".join(f"{name} {by_name[name]}" for name in sorted(by_name))
+    rates = {one.estimator: float(one.rate.rpartition("=")[2] or best_rate(trials, one.estimator)) for one in trainings}
+    chosen = ", ".join(f"{name} {rates[name]:g}" for name in sorted(rates))
     updates = {one.updates for one in trials}.pop()
     length = f" of {updates} updates" if updates else ""
     judge = "rollouts, in the last third of the updates," if campaign.split == "valid_seen" else "`valid_seen`"
-    elsewhere = sorted({one.rate for one in trials if one.start != trainings[0].start})
+    elsewhere = [one for one in trials if one.start != trainings[0].start]
+    names = sorted({one.estimator for one in elsewhere})
+    whose = f" of {', '.join(names)}" if len(names) < len(rates) else ""
+    other_rates = ", ".join(f"{rate:g}" for rate in sorted({one.rate for one in elsewhere}))
     starts = (
-        f" Trials with {', '.join(f'{rate:g}' for rate in elsewhere)} began with another start policy than the table's trainings, so the choice is less certain."
+        f" Trials with {other_rates}{whose} began with another start policy than the table's trainings, so the choice is less certain."
         if elsewhere
         else ""
     )
     return (
         f"Learning rates {tried} were tried with each estimator, one training each{length} with a seed that the table does not use; the rate with the highest success on "
-        f"{judge} was chosen: {chosen}.{starts} All steps are trained on, also steps with advantage 0, so the number of optimiser steps depends only on the lengths of episodes.\n"
+        f"{judge} was chosen: {chosen}.{starts}{effect_of_rates(trials, set(rates.values()))} All steps are trained on, also steps with advantage 0, so the number of optimiser steps depends only on the lengths of episodes.\n"
     )
+
+
+def best_rate(trials: Sequence[campaign_table.RateTrial], name: str) -> float:
+    """The learning rate of an estimator's best trial, which is the recipe's where a training names none."""
+    return max((one for one in trials if one.estimator == name), key=lambda one: (one.success, one.during)).rate
+
+
+def effect_of_rates(trials: Sequence[campaign_table.RateTrial], chosen: Set[float]) -> str:
+    """A sentence with what a rate changes while training, if estimators have different ones; trials of one start only."""
+    during = {(one.estimator, one.start, one.rate): one.during for one in trials}
+    low, high = min(chosen), max(chosen)
+    changes = [
+        100 * (during[name, start, high] - was)
+        for (name, start, rate), was in during.items()
+        if rate == low != high and (name, start, high) in during
+    ]
+    if not changes:
+        return ""
+    return f" The rates differ, which changes success while training, too: in these trials {high:g} minus {low:g} is {min(changes):+.1f} to {max(changes):+.1f} points."
 
 
 def commands(campaign: Campaign, rows: Sequence[campaign_table.Row]) -> str:
