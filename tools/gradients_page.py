@@ -77,6 +77,10 @@ def _step_tables(rows: Sequence[Row]) -> list[str]:
     for pool, key, of in dict.fromkeys((row["pool"], row["key"], row["of"]) for row in rows):
         here = [row for row in rows if (row["pool"], row["key"], row["of"]) == (pool, key, of)]
         if here[0]["steps"] < FEWEST_STEPS:
+            level_2 = next(row for row in here if row["estimate"] == "level 2")
+            parts.append(
+                f'{STEP_POOLS[pool]}, key "{KEYS[key]}", {of} (n = {here[0]["steps"]}): squared bias of level 2 − level 0 {_bias_lead(level_2)}.\n'
+            )
             continue
         lines = ([row["estimate"], *(f"{row[figure]:.2f}" for figure in figures), _bias_lead(row)] for row in here)
         parts.append(
@@ -169,20 +173,22 @@ INTRODUCTION = """# Batch gradients compared with the true policy gradient
 This page shows how close the batch gradient of an estimator is to the gradient of the probability to win, for tasks and a policy of this project.
 
 **Measurement.** One policy played 128 tasks, 64 rollouts of each. The gradient of every step's log-prob is stored as a sketch of 8,192 numbers;
-inner products of sketches equal inner products of gradients up to about 1 %. The true gradient of a task is estimated without bias from 32 rollouts, with the
-wins of the task's other rollouts as baseline, and compared with batches of the other 32 rollouts. A batch has 16 tasks. CI: 95 %, from 1,000 resampled sets
-of tasks.
+inner products of sketches equal inner products of gradients up to about 1 % of the product of the lengths. The true gradient of a task is estimated without bias
+from 32 rollouts, with the mean win of the other 31 as baseline, and compared with batches of the task's other 32 rollouts. A batch has 16 tasks. CI: 95 %, from
+1,000 resampled sets of tasks. Cosines are ratios of means: the mean inner product over batches, divided by the root of the product of the mean squared lengths; so
+batches with long gradients count more.
 
-- **same tasks**: mean cosine of a batch gradient with the true gradient of the batch's tasks, corrected for the noise of the true gradient's estimate.
-- **other tasks**: mean cosine of a batch gradient with the true gradient over all tasks, estimated from other tasks than the batch's. "–": too noisy (a
-  squared length has a negative estimate).
+- **same tasks**: cosine of a batch gradient with the true gradient of the batch's tasks, corrected for the noise of the true gradient's estimate.
+- **other tasks**: cosine of a batch gradient with the true gradient over all tasks, estimated from other tasks than the batch's. "–": too noisy (a
+  squared length has a negative estimate). Its CI leaves out resampled sets with such an estimate.
 - **direction**: cosine of the mean batch gradient with the true gradient of the same tasks; below 1 is bias.
 - **noise**: variance of a batch gradient divided by its squared mean.
 
 States are equal if their *state key* is equal: the observation's text, the text and the admissible commands, G2PO's published key, or the game's exact state.
 
 Limits: generated household tasks with three checkpoints (117,000 parameters) of one training, ALFWorld (379,000 parameters) and shops (126,000) with one start policy
-each; no clipping and no AdamW.
+each; no clipping and no AdamW. Estimators that estimate variances from a whole batch (NestedTD, "pooled", `mixed_effects`, "atd") see 8 tasks with 64 rollouts, in
+groups of the stated size: more groups than in an update of 16 tasks.
 Intervals are not corrected for the number of comparisons. A good direction does not imply a good training ([trained policies](trained-policies.md)).
 
 Names of estimators: "hgpo paper" is `hgpo` with its defaults; "no std" is `mode="mean_norm"`; "level 0" is `history_length=0`; "atd" is `benchmarks/atd.py`,
@@ -200,12 +206,13 @@ and history before its action (V), and 32 after it (Q). An estimator's advantage
 seven other rollouts of its task. Units: the return, discounted with .95; a win is 10.
 
 - **bias**: mean of expected estimate minus advantage. **squared bias**: mean of its square over steps, without the noise of both.
-- **variance**: of one estimate. **squared error**: squared bias + variance. **correlation**: of the expected estimate with the advantage, over steps.
+- **variance**: of one estimate. **squared error**: squared bias + variance. **correlation**: of the expected estimate with the advantage, over steps; deviations are
+  from 0, not from the means.
 - **squared bias − level 0**: difference to the row "level 0", with a 95 % CI from 1,000 resampled sets of tasks, not corrected for the number of rows.
 
 "level k" is HGPO's advantage at that level, without division by the std; "full history" compares steps with an equal whole history; "leave one out" leaves the step's own return
 out of the mean. A step that is alone in its group has the estimate 0, which is a bias, too; so a second table has only steps whose full history another rollout has in
-every batch, if these are at least 64.
+every batch. With fewer than 64 steps, only level 2 is stated.
 """
 
 ONE_UPDATE = """## One update

@@ -65,7 +65,8 @@ def _gram(one_TW: NDArray[np.float32], other_TW: NDArray[np.float32]) -> Floats:
 def figures(found: Products, weight_XT: Floats, tasks: int = TASKS_PER_UPDATE) -> dict[str, Floats]:
     """Each of `FIGURES` for each weighting of the tasks, float64[X]; NaN where a squared length comes out negative.
 
-    "same tasks": mean cosine of a batch of `tasks` tasks with the true gradient of these tasks. "other tasks": with
+    Cosines are ratios of means: mean inner product over the root of the product of the mean squared lengths.
+    "same tasks": cosine of a batch of `tasks` tasks with the true gradient of these tasks. "other tasks": with
     that of the whole distribution, from other tasks. "direction": the cosine of the expected batch gradient with the
     true one, for the same tasks and over all tasks; below 1 is bias. "noise": variance of the batch gradient over its
     squared mean.
@@ -129,6 +130,6 @@ def task_weights(tasks: int, seed: int) -> Floats:
 
 
 def interval(value_X: Floats) -> Interval:
-    """The value and interval of a figure from those of the sets of `task_weights`."""
+    """The value and interval of a figure from those of the sets of `task_weights`; sets with NaN are left out."""
     low, high = np.nanquantile(value_X[1:], [0.025, 0.975]) if np.isfinite(value_X[1:]).any() else (np.nan, np.nan)
     return Interval(float(value_X[0]), float(low), float(high))

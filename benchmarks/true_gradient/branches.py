@@ -204,7 +204,7 @@ class Errors:
     Attributes:
         bias: mean of (expected estimate - advantage). squared_bias: mean of its square, without the noise of both.
         variance: of one estimate. signal: mean squared advantage, without its noise.
-        correlation: of the expected estimate with the advantage over the steps, without the noise of both.
+        correlation: of the expected estimate with the advantage over the steps, not centred, without the noise of both.
     """
 
     steps: int
