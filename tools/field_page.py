@@ -23,6 +23,7 @@ NAMES = {
     "graphgpo": "GraphGPO",
     "hgpo paper": "HGPO",
     "hgpo verl-agent": "HGPO, verl-agent preset",
+    "hgpo mean_norm": "HGPO without std",
     "mixed_effects": "mixed effects",
     "nested_td": "NestedTD",
 }
@@ -211,7 +212,7 @@ def _ours() -> str:
     return (
         "## Ours\n\n"
         "These figures were measured in this project: success in % of tiny policies, at the last checkpoint, mean over training seeds. The household "
-        "games of `quickstart` and the shops are generated. Models of 1.5B and 7B were not trained here. Rows of one setting have one start policy; rows of different settings are not comparable. G2PO and NestedTD have the published G2PO's state key in household games. Intervals are in [trained policies](trained-policies.md), single "
+        "games of `quickstart` and the shops are generated. Models of 1.5B and 7B were not trained here. Rows of one setting have one start policy; rows of different settings are not comparable. Unless the settings name a key for all rows, G2PO and NestedTD have the published G2PO's state key in household games and ALFWorld, the others the text. Intervals are in [trained policies](trained-policies.md), single "
         "runs in [results](README.md).\n\n"
         + markdown_table(["method", "recipe and settings", "training seeds", "success"], lines)
     )

@@ -1,4 +1,4 @@
-"""Writes the pages of docs/results/ and the table of README.md from benchmarks/*.json and recipes/*/*.json.
+"""Writes the pages of docs/results/ and the tables of README.md and docs/choosing.md from benchmarks/*.json.
 
     python tools/results_pages.py
 
@@ -62,8 +62,8 @@ def index_page() -> str:
     """The list of the pages."""
     return """# Results
 
-`python tools/results_pages.py` writes these pages from the stored figures in `benchmarks/*.json` and `recipes/*/*.json`; a test
-compares them with the stored figures.
+`python tools/results_pages.py` writes these pages from the stored figures in `benchmarks/*.json`; a test compares them with the
+stored figures. Figures of single runs, below, are written by hand.
 
 In the campaigns with unequal optimiser steps and in some rows of the recipes, one generator per evaluation seed drew the random numbers of all tasks.
 Now each seed and task has separate random numbers ([decision 021](../decisions/021-redesign.md)). A rerun of these figures is a new random sample, with
@@ -104,7 +104,7 @@ dynamic programming.
 | household | every invalid command has the observation "Nothing happens." | 15 |
 
 An update plays 16 tasks × 8 rollouts, γ = 0.95. In tables of success, the row "gigpo" has its success, other rows have the difference to it, paired by
-instance; ± is half of the 95 % CI over instances. "atd" is `benchmarks/atd.py`, "gagpo" the same with `trust=0`; "no std" is `mode="mean_norm"`. Three rows use
+instance; ± is half of the 95 % CI over instances, not corrected for the number of comparisons. "atd" is `benchmarks/atd.py`, "gagpo" the same with `trust=0` and, unless stated, λ = .95; "no std" is `mode="mean_norm"`. Three rows use
 exact values, which no estimator knows: `R - V` is the trajectory's score minus the state's value, `R - V, discounted` the same with discounted return and value,
 `Q - V` the exact advantage.
 
@@ -155,6 +155,11 @@ def chains_page() -> str:
     known = {row["estimator"] for row in rows}
     names = [name for name in names if name in known]
     cosines = "\n".join(f"N = {count}:\n\n{yardsticks.table(rows, 'cosine', count, names)}" for count in (4, 8, 32))
+    worst = {
+        count: max(row["cosine_error"] for row in rows if (row["N"], row["estimator"] in names) == (count, True))
+        for count in (4, 8, 32)
+    }
+    errors = ", ".join(f"{error:.3f} (N = {count})" for count, error in worst.items())
     enumerated = read("yardsticks_enumerated.json")["rows"]
     exact = list(dict.fromkeys(row["estimator"] for row in enumerated))
     bias = yardsticks.table(enumerated, "direction_bias", 4, exact)
@@ -178,7 +183,8 @@ four contexts, or one number for all.
 
 ## Cosine with the exact gradient
 
-Mean of 2,000 batches of 16 tasks × N rollouts; returns are not divided by a standard deviation. The best of a column is bold. `level k` uses only
+Mean of 2,000 batches of 16 tasks × N rollouts; returns are not divided by a standard deviation, except in `grpo std`. Standard errors are at most {errors}. The best of a
+column is bold, also where others are as good within the error. `level k` uses only
 level k; `paper` and `verl-agent` are HGPO's presets; `renormalised` is the preset `"paper"` with `missing="renormalize"`. All tasks of a batch are equal,
 which favours the batch baseline of `reinforce`.
 
