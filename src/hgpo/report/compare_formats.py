@@ -104,7 +104,8 @@ def _resampled(found: Difference | None) -> list[str]:
     if found is None or found.bootstrap is None:
         return []
     low, high = found.bootstrap
-    return [f"difference resampled over training seeds and tasks: {100 * low:+.1f} to {100 * high:+.1f} points"]
+    limits = f"{100 * low:+.1f} to {100 * high:+.1f} points"
+    return [f"difference resampled over training seeds and tasks (too narrow with few seeds): {limits}"]
 
 
 def _full(section: Section, reference: str) -> list[Table]:
