@@ -65,7 +65,7 @@ def index_page() -> str:
 `python tools/results_pages.py` writes these pages from the stored figures in `benchmarks/*.json`; a test compares them with the
 stored figures. Figures of single runs, below, are written by hand.
 
-In the campaigns with unequal optimiser steps and in some rows of the recipes, one generator per evaluation seed drew the random numbers of all tasks.
+In the campaigns with one learning rate or unequal steps and in some rows of the recipes, one generator per evaluation seed drew the random numbers of all tasks.
 Now each seed and task has separate random numbers ([decision 021](../decisions/021-redesign.md)). A rerun of these figures is a new random sample, with
 the same expected value.
 
