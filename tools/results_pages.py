@@ -213,7 +213,7 @@ def engines_page() -> str:
 
 Both engines train the quickstart with earlier settings from one warm start, for {found["updates"]} updates with the same tasks in the same
 order; verl has two FSDP2 ranks on a CPU. Figures in % are success. Other work ran on the machine. With one training seed and 256 held-out tasks they show that both
-engines learn; they do not rank the engines.
+engines learn; they do not rank the engines. The two figures before training are of one policy, played with different random numbers.
 
 {engines.table(found)}
 ![Success of the rollouts on both engines](../images/engines.png)
@@ -228,7 +228,7 @@ engines learn; they do not rank the engines.
 ## Samplers
 
 {samplers["model"]}, {samplers["episodes"]} episodes of at most {samplers["max_steps"]} steps, {samplers["response_tokens"]} tokens per response, two
-CPU cores. "Gap": absolute difference between the sampler's and the trainer's log-prob of a token. "Start": time to create the sampler.
+CPU cores; medians of three rounds, for the relative speed of the ratios of a round. "Gap": absolute difference between the sampler's and the trainer's log-prob of a token. "Start": time to create the sampler.
 
 {samplers_table(samplers)}
     LD_PRELOAD=$PWD/.venv-vllm/lib/libiomp5.so .venv-vllm/bin/python benchmarks/samplers.py MODEL --episodes 32 --max-steps 8
