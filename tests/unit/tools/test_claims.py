@@ -1,0 +1,119 @@
+"""Sentences of README.md and docs/choosing.md state the stored figures and claim significance only where it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import campaign_table
+import choosing_tables
+import trained_page
+
+ROOT = Path(__file__).parents[3]
+README, CHOOSING = ROOT / "README.md", ROOT / "docs" / "choosing.md"
+HOUSEHOLDS, ALFWORLD, SHOPS = choosing_tables.POOLS, choosing_tables.ALFWORLD, choosing_tables.SHOPS
+TEXT, G2PO_KEY = "observation", "published_g2po"
+HGPO, GIGPO, NESTED_TD = f"hgpo paper / {TEXT}", f"gigpo / {TEXT}", f"nested_td / {G2PO_KEY}"
+NAMES = choosing_tables.TRAINED
+FIRST, *OTHERS = (campaign for campaign in trained_page.CAMPAIGNS if campaign.row)
+
+
+def words(page: Path) -> str:
+    return " ".join(page.read_text(encoding="utf-8").split())
+
+
+def stored(name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads((ROOT / "benchmarks" / name).read_text(encoding="utf-8"))
+    return rows
+
+
+COSINES = {
+    (row["pool"], row["estimator"], row["key"]): row["figures"]["same tasks"]
+    for row in stored("gradients.json")
+    if row["rollouts"] == choosing_tables.ROLLOUTS
+}
+
+
+def shown(figures: list[float]) -> str:
+    """A mean with its interval, as the page writes it."""
+    mean, low, high = (f"{figure:.2f}".replace("0.", ".", 1).replace("-", "−") for figure in figures)
+    return f"{mean} ({low} to {high})"
+
+
+def minus(pool: str, estimator: str, reference: str) -> str:
+    """The cosine of `estimator` with the text minus that of a reference row."""
+    return shown(COSINES[pool, estimator, TEXT][reference])
+
+
+def behind_nested_td(estimator: str) -> str:
+    """NestedTD with G2PO's key minus `estimator` with its best key, on ALFWorld."""
+    keys = [key for pool, name, key in COSINES if (pool, name) == (ALFWORLD, estimator)]
+    best = max(keys, key=lambda key: COSINES[ALFWORLD, estimator, key][""][0])
+    mean, low, high = COSINES[ALFWORLD, estimator, best][NESTED_TD]
+    return shown([-mean, -high, -low])
+
+
+def gradient_sentences() -> list[str]:
+    first, last = (minus(pool, "nested_td", HGPO) for pool in (HOUSEHOLDS[0], HOUSEHOLDS[-1]))
+    no_std, no_history = (
+        ", ".join(minus(pool, name, HGPO) for pool in HOUSEHOLDS) for name in ("hgpo paper, no std", "hgpo level 0")
+    )
+    return [
+        f"NestedTD − HGPO, both with the text: {first} at the start, {last} at the end, in shops "
+        f"{minus(SHOPS, 'nested_td', HGPO)}.",
+        f"HGPO without std − with it (text): {no_std}; ALFWorld {minus(ALFWORLD, 'hgpo paper, no std', HGPO)}.",
+        f"NestedTD − each, best keys: G2PO {behind_nested_td('g2po')}, GiGPO {behind_nested_td('gigpo')}, HGPO "
+        f"{behind_nested_td('hgpo paper').rstrip(')')}",
+        f"GraphGPO (exact state) {behind_nested_td('graphgpo')}. HGPO − GiGPO (text): "
+        f"{minus(ALFWORLD, 'hgpo paper', GIGPO)}.",
+        f"HGPO without history − HGPO (text, household): {no_history}; ALFWorld "
+        f"{minus(ALFWORLD, 'hgpo level 0', HGPO)}, shops {minus(SHOPS, 'hgpo level 0', HGPO)}.",
+    ]
+
+
+@pytest.mark.parametrize("sentence", gradient_sentences())
+def test_sentences_about_gradients_state_the_stored_figures(sentence: str) -> None:
+    assert sentence in words(CHOOSING)
+
+
+def test_sentences_about_single_steps_state_the_stored_figures() -> None:
+    rows = [row for row in stored("step_errors.json") if row["estimate"] == "level 2" and row["size"] == 8]
+    changes = {
+        (row["pool"], row["key"], row["of"] == "all steps"): shown(row["squared bias minus level 0"]) for row in rows
+    }
+    text, key = (changes["quickstart-start", state, True] for state in (TEXT, G2PO_KEY))
+    shops, with_others = (changes[SHOPS, TEXT, all_steps] for all_steps in (True, False))
+    assert (
+        f"household tasks {text} with the text, +{key} with G2PO's key; shops {shops}, steps whose history occurs in "
+        f"other rollouts {with_others}."
+    ) in words(CHOOSING)
+
+
+def leads(campaign: trained_page.Campaign) -> list[tuple[str, campaign_table.Lead]]:
+    """Every pair of the table with the better one first, as in "NestedTD − GRPO", largest lead first."""
+    found = [
+        (f"{NAMES[row.estimator]} − {NAMES[other]}", lead)
+        for row in campaign_table.tables()[campaign.settings]
+        for other, lead in row.leads.items()
+        if lead.difference.mean > 0 and {row.estimator, other} <= NAMES.keys()
+    ]
+    return sorted(found, key=lambda pair: -pair[1].difference.mean)
+
+
+@pytest.mark.parametrize(("page", "unit"), [(README, " points"), (CHOOSING, "")])
+def test_exactly_the_significant_differences_in_success_are_called_so(page: Path, unit: str) -> None:
+    (pair, lead), *others = ((pair, lead) for pair, lead in leads(FIRST) if lead.significant)
+    named = [f"{pair} ({lead.difference}{unit})", *(f"{pair} ({lead.difference})" for pair, lead in others)]
+    assert f"only {' and '.join(named)} are significant" in words(page)
+    assert not [pair for campaign in OTHERS for pair, lead in leads(campaign) if lead.significant], "the pages say none"
+
+
+def test_sentences_about_nested_td_state_the_stored_figures() -> None:
+    [row] = [row for row in campaign_table.tables()[FIRST.settings] if row.estimator == "nested_td"]
+    assert all(lead.significant and lead.difference.mean > 0 for lead in row.leads_during.values()), "the pages say so"
+    hgpo, graphgpo = (row.leads_during[name].difference for name in ("hgpo paper", "graphgpo"))
+    assert f"(HGPO {hgpo} points, GraphGPO {graphgpo}, both at its learning rate; the others at half" in words(CHOOSING)
+    assert f"NestedTD − HGPO is {row.leads['hgpo paper'].difference}." in words(CHOOSING)
