@@ -29,6 +29,8 @@ from hgpo.policies.base import Request, Response, TokenIds
 from hgpo.policies.language_model import LanguageModel, check_positions
 from hgpo.policies.openai import (
     AnswerFailed,
+    Retries,
+    Seconds,
     Server,
     ServerPolicy,
     ServerRefused,
@@ -275,8 +277,8 @@ def make_server_policy(
     adapters: str,
     served_model: str = "",
     key_variable: str = Server.key_variable,
-    timeout: float = Server.timeout,
-    retries: int = Server.retries,
+    timeout: Seconds = Server.timeout,
+    retries: Retries = Server.retries,
 ) -> TrainedServerPolicy:
     """A policy that generates with a server, for training an adapter.
 
