@@ -170,6 +170,8 @@ def test_the_expert_continues_after_commands_of_others(simulator: Any) -> None:
     ("options", "message"),
     [
         ({"task_types": ["boil", "sing"]}, "task_types: unknown sing; choose from boil"),
+        ({"task_types": ["boil", "melt", "boil"]}, "task_types: boil is repeated"),
+        ({"task_types": []}, "task_types: unknown none; choose from boil"),
         ({"simplifications": ["easy"]}, "simplifications = .*Input should be 'teleportAction'"),
         ({"simplifications": ["noElectricalAction"]}, "no solution of power-component, "),
         ({"level": "GoTo"}, "no option level"),
