@@ -80,7 +80,7 @@ def test_every_board_that_a_recipe_evaluates_can_be_won_within_its_limit(recipe:
 def test_the_largest_boards_have_no_larger_ones() -> None:
     suite = sokoban_suite(rows=20, columns=20, train_boards=1)
     assert suite.tasks("train")[0].make().state_key().count("\n") == 21
-    with pytest.raises(ValueError, match="rows=21, columns=21.*400 cells"):
+    with pytest.raises(ValueError, match=r"rows=21, columns=21.*400 cells"):
         suite.tasks("valid_unseen")
 
 

@@ -5,13 +5,13 @@ The server is untrusted: its messages are limited in length and time, and used a
 
 from __future__ import annotations
 
-import math
 import socket
 import urllib.request
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hgpo.envs.base import StepResult
@@ -127,7 +127,7 @@ def read_page(address: Address, path: str, timeout: float) -> Json | None:
     try:
         with opener.open(address.pages + path, timeout=timeout) as answer:
             return parse_message(answer.read(MOST_BYTES).decode("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, HTTPException):
         return None
 
 
@@ -230,9 +230,9 @@ def _shortened(text: str) -> str:
 
 
 def _number(value: object) -> float:
-    if not isinstance(value, int | float) or not math.isfinite(number := float(value)) or abs(number) > LARGEST_REWARD:
+    if not isinstance(value, int | float) or not -LARGEST_REWARD <= value <= LARGEST_REWARD:  # also for NaN
         raise EnvContractError(f"reward must be a number of magnitude up to {LARGEST_REWARD:g}, got {safe_repr(value)}")
-    return number
+    return float(value)
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -249,13 +249,14 @@ class OpenEnvEnv:
     start: Mapping[str, Any]
     first_seen: dict[int | None, str]
     _connection: Connection | None = None
+    _close: Callable[[], object] = field(default=lambda: None, init=False)
     _running: bool = field(default=False, init=False)
 
     def reset(self, *, seed: int | None = None) -> tuple[str, dict[str, Any]]:
         """Start a new episode."""
         if self._connection is None:
             self._connection = Connection(self.play.address, self.play.timeout)
-            weakref.finalize(self, self._connection.close)
+            self._close = weakref.finalize(self, self._connection.close)
         asked = {"seed": seed, **self.start} if seed is not None else dict(self.start)
         observation, _, terminated, truncated, info = self.play.read(self._connection.ask("reset", asked))
         if terminated or truncated:
@@ -282,6 +283,6 @@ class OpenEnvEnv:
         result = self.play.read(self._connection.ask("step", {self.play.action_field: action}))
         self._running = not (result[2] or result[3])
         if not self._running:
-            self._connection.close()
+            self._close()
             self._connection = None
         return result

@@ -74,7 +74,9 @@ def test_fields_of_another_meaning_are_left_out() -> None:
         ({"observation": {"board": [1]}}, {}, "text_field"),
         ({"observation": {"text": "a"}}, {"text_field": "words"}, "no text at words"),
         ({"observation": {"text": "a"}, "reward": "1"}, {}, "reward must be a number .* got '1'"),
-        ({"observation": {"text": "a"}, "reward": 1e300}, {}, "reward"),
+        ({"observation": {"text": "a"}, "reward": 1e300}, {}, "reward must be a number"),
+        ({"observation": {"text": "a"}, "reward": 10**400}, {}, "reward must be a number"),
+        ({"observation": {"text": "a"}, "reward": float("nan")}, {}, "reward must be a number"),
     ],
 )
 def test_an_answer_that_is_none_is_a_fault(answer: dict[str, Any], fields: dict[str, Any], message: str) -> None:
