@@ -32,6 +32,8 @@ MAX_CHARACTERS = 100_000
 _UNREADABLE_WAIT = 0.5  # seconds before the first retry after an unreadable answer; doubled each time
 _LENGTH_NAMES = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 _USAGE = ("prompt_tokens", "completion_tokens")
+_CLOSING: set[asyncio.Task[None]] = set()
+"""Tasks that close clients: loops have only weak references, and the garbage collector must not run their ends."""
 _CUT = ("length", "max_tokens", "model_length", "content_filter")
 """Reasons why a response ended before its end token, as servers name them."""
 
@@ -138,7 +140,6 @@ class ServerPolicy:
         self._counts_tokens = True
         self._answered = False
         self._client: tuple[asyncio.AbstractEventLoop, AsyncOpenAI] | None = None
-        self._closing: asyncio.Task[None] | None = None  # the loop has only a weak reference
 
     def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
         """An estimate, a quarter of the characters: only the server has the tokenizer."""
@@ -308,7 +309,9 @@ class ServerPolicy:
         loop = asyncio.get_running_loop()
         if self._client is None or self._client[0] is not loop:
             self._client = (loop, AsyncOpenAI(**self.server.connection()))
-            self._closing = loop.create_task(_close_at_the_end(self._client[1]))
+            closing = loop.create_task(_close_at_the_end(self._client[1]))
+            _CLOSING.add(closing)
+            closing.add_done_callback(_CLOSING.discard)
         return self._client[1]
 
 
