@@ -209,7 +209,7 @@ async def _lesson(episode: Episode, player: Player, rng: np.random.Generator, tr
     [request] = draw_requests([prompt.text], player.policy, rng, temperature=temperature)
     response = await player.policy.respond(request, temperature=temperature)
     trials.usage.append(usage_of(response))
-    return " ".join(without_thoughts(response.text).split())[:MAX_LESSON_CHARACTERS]
+    return " ".join(without_thoughts(response.with_opening).split())[:MAX_LESSON_CHARACTERS]
 
 
 def _total_usage(usage: Sequence[RequestUsage]) -> TotalUsage:
