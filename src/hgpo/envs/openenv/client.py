@@ -180,8 +180,8 @@ class ServerSettings:
     def read(self, data: Json) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Observation, reward, terminated, truncated and info of an answer, as in `hgpo.envs.base.Env`.
 
-        Fields `task`, `admissible_commands`, `tools` and `score` of the wrong type are left out, as are commands and
-        tools that are too long. Without a bool `won`, the reward decides (see `win_reward`).
+        Fields `task`, `admissible_commands`, `tools`, `state_key` and `score` of the wrong type are left out, as are
+        commands and tools that are too long. Without a bool `won`, the reward decides (see `win_reward`).
 
         Raises:
             EnvContractError: the answer does not follow OpenEnv's protocol, or has no text.
@@ -202,6 +202,8 @@ class ServerSettings:
             ]
         if "tools" in info and not (is_tools(info["tools"]) and len(str(info["tools"])) <= _MOST_CHARACTERS):
             del info["tools"]
+        if not isinstance(info.get("state_key", ""), str):
+            del info["state_key"]
         score = info.pop("score", None)
         if isinstance(score, int | float) and not isinstance(score, bool) and 0.0 <= score <= 1.0:
             info["score"] = score
