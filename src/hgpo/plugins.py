@@ -17,7 +17,6 @@ Importing a module runs its code, so look up only names from a trusted source. `
 from __future__ import annotations
 
 import importlib
-import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -158,27 +157,6 @@ def installed_parts(group: str) -> EntryPoints:
 def _installed_parts(group: str, path: tuple[str, ...]) -> EntryPoints:
     """Reading the metadata of every installed package takes 20 ms, so it is read once per group and search path."""
     return entry_points(group=group)
-
-
-def check_options(what: str, make: Callable[..., Any], options: Iterable[str], *, given: int = 0) -> None:
-    """Check option names against the parameters of the function that receives them as keywords.
-
-    Args:
-        what: Subject of the error message, such as "agent 'react'".
-        make: The function that receives the options.
-        options: Names of the given options.
-        given: Number of its first parameters that are not options.
-
-    Raises:
-        ValueError: An option is unknown (the message lists the known ones), or a required one is missing.
-    """
-    parameters = list(inspect.signature(make).parameters.values())[given:]
-    taken = {one.name: one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
-    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
-    if not takes_any and (unknown := sorted(set(options) - set(taken))):
-        raise ValueError(f"{what} has no option {', '.join(unknown)}; it takes {', '.join(taken) or 'none'}")
-    if missing := [name for name, one in taken.items() if one.default is one.empty and name not in set(options)]:
-        raise ValueError(f"{what} needs the option{'s' * (len(missing) > 1)} {', '.join(missing)}")
 
 
 def names_module(name: str) -> bool:

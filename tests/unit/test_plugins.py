@@ -3,7 +3,7 @@ from types import ModuleType
 
 import pytest
 
-from hgpo.plugins import Registry, check_options, import_named, names_module
+from hgpo.plugins import Registry, import_named, names_module
 
 
 def number_problem(part):
@@ -136,30 +136,6 @@ def test_a_module_that_exits_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=r"cannot import 'exiting' \(SystemExit: 3\)"):
         import_named(["exiting:THING"])
-
-
-def test_options_that_a_part_does_not_take_or_cannot_do_without_are_named():
-    def make(model, *, url, folder, timeout=1.0):
-        return model
-
-    check_options("part 'x'", make, {"url": "", "folder": ""}, given=1)
-    with pytest.raises(ValueError, match="part 'x' has no option colour; it takes url, folder, timeout"):
-        check_options("part 'x'", make, {"url": "", "folder": "", "colour": ""}, given=1)
-    with pytest.raises(ValueError, match=r"part 'x' needs the option folder$"):
-        check_options("part 'x'", make, {"url": ""}, given=1)
-    with pytest.raises(ValueError, match=r"part 'x' needs the options url, folder$"):
-        check_options("part 'x'", make, {}, given=1)
-    with pytest.raises(ValueError, match="part 'x' has no option model; it takes url"):
-        check_options("part 'x'", make, {"model": ""}, given=1)
-
-
-def test_a_part_that_takes_any_option_is_checked_for_those_it_needs():
-    def make(url, /, folder, *rest, **options):
-        return url, folder, rest, options
-
-    check_options("part 'x'", make, {"folder": "", "colour": ""}, given=1)
-    with pytest.raises(ValueError, match=r"part 'x' needs the option folder$"):
-        check_options("part 'x'", make, {"colour": ""}, given=1)
 
 
 def test_an_address_is_no_module(registry):

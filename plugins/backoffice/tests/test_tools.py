@@ -117,6 +117,7 @@ def test_an_exchange_takes_from_one_stock_and_gives_to_the_other() -> None:
         ("return_item", {"order_id": "w101", "product_id": "p10"}, set()),
         ("return_item", {"order_id": "w103", "product_id": "p11"}, {"30 days", "identity before personal data"}),
         ("refund", {"order_id": "w103", "amount": 10}, {"30 days", "identity before personal data"}),
+        ("refund", {"order_id": "w100", "amount": 40}, {"refund after delivery"}),
         ("close_case", {"outcome": "not_verified"}, {"not_verified without a failed check"}),
         ("close_case", {"outcome": "handled"}, set()),
     ],
@@ -127,6 +128,21 @@ def test_what_violates_a_policy_is_carried_out_and_recorded(
     desk, result = call_tool(CHECKED, tool, arguments)
     assert "error" not in result
     assert desk.violations == violated
+
+
+def test_what_is_in_the_wrong_order_violates_a_policy_though_the_database_ends_alike() -> None:
+    item, total = {"order_id": "w101", "product_id": "p10"}, {"order_id": "w101", "amount": 40}
+    right = call_tool(call_tool(CHECKED, "return_item", item)[0], "refund", total)[0]
+    wrong = call_tool(call_tool(CHECKED, "refund", total)[0], "return_item", item)[0]
+    assert (right.violations, wrong.violations) == (frozenset(), {"return before refund"})
+    assert right.database.digest() == wrong.database.digest()
+
+
+def test_the_customer_gets_one_reason() -> None:
+    once, _ = call_tool(CHECKED, "decline_request", {"order_id": "w102", "reason": "not_delivered"})
+    again, _ = call_tool(once, "decline_request", {"order_id": "w102", "reason": "not_delivered"})
+    other, _ = call_tool(once, "decline_request", {"order_id": "w102", "reason": "already_shipped"})
+    assert (again.violations, other.violations) == (frozenset(), {"one reason"})
 
 
 @pytest.mark.parametrize(

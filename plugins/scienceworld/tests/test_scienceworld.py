@@ -58,6 +58,15 @@ def test_the_expert_solves_a_task_of_each_type(suite: Any, kind: str) -> None:
     assert start + rewards == pytest.approx(1)
 
 
+@pytest.mark.parametrize("command", ["", "\x00", "\udcff", "look at " * 2_000, "%s"])
+def test_a_strange_command_is_answered(simulator: Any, command: str) -> None:
+    environment = environment_of(simulator, "boil", 0)
+    environment.reset()
+    observation, reward, terminated, truncated, _ = environment.step(command)
+    assert observation.startswith("No known action matches that input.")
+    assert (reward, terminated, truncated) == (0.0, False, False)
+
+
 def test_splits_are_the_packages_variations(java: None) -> None:
     from scienceworld import ScienceWorldEnv
 
@@ -170,6 +179,8 @@ def test_the_expert_continues_after_commands_of_others(simulator: Any) -> None:
     ("options", "message"),
     [
         ({"task_types": ["boil", "sing"]}, "task_types: unknown sing; choose from boil"),
+        ({"task_types": ["boil", "melt", "boil"]}, "task_types: boil is repeated"),
+        ({"task_types": []}, "task_types: unknown none; choose from boil"),
         ({"simplifications": ["easy"]}, "simplifications = .*Input should be 'teleportAction'"),
         ({"simplifications": ["noElectricalAction"]}, "no solution of power-component, "),
         ({"level": "GoTo"}, "no option level"),

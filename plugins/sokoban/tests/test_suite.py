@@ -10,8 +10,11 @@ import pytest
 
 from environment_packages import EnvironmentPackage, solved
 from hgpo.agents.prompts import TEMPLATES, AgentContext
+from hgpo.config import load_config
+from hgpo.config.recipes import recipe_named
 from hgpo.envs import make
 from hgpo_sokoban import SokobanEnv, sokoban_suite
+from hgpo_sokoban.solver import solve
 
 COUNTS = {"train": 40, "valid_seen": 16, "valid_unseen": 16}
 BOARDS: dict[str, Any] = {f"{split}_boards": count for split, count in COUNTS.items()}
@@ -64,6 +67,21 @@ def test_unseen_boards_have_other_sizes_or_one_box_more() -> None:
     }
     ids = [task.id for split in suite.splits for task in suite.tasks(split)]
     assert len(ids) == len(set(ids)) == sum(COUNTS.values())
+
+
+@pytest.mark.parametrize("recipe", ["sokoban-tiny", "sokoban-language-model"])
+def test_every_board_that_a_recipe_evaluates_can_be_won_within_its_limit(recipe: str) -> None:
+    environment = load_config(recipe_named(recipe)).environment
+    tasks = make("sokoban", **environment.options).tasks("valid_unseen")
+    lengths = [len(solve(task.make().state_key()) or ()) for task in tasks]
+    assert 0 < min(lengths) <= max(lengths) <= environment.max_steps
+
+
+def test_the_largest_boards_have_no_larger_ones() -> None:
+    suite = sokoban_suite(rows=20, columns=20, train_boards=1)
+    assert suite.tasks("train")[0].make().state_key().count("\n") == 21
+    with pytest.raises(ValueError, match=r"rows=21, columns=21.*400 cells"):
+        suite.tasks("valid_unseen")
 
 
 def test_the_observation_names_what_is_next_to_the_player() -> None:

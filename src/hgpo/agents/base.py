@@ -15,7 +15,8 @@ from typing import Any
 from hgpo.agents.prompts import HOUSEHOLD_REASONING, REASONING, TEMPLATES, AgentContext, Template
 from hgpo.agents.text_template import TextTemplate, is_text
 from hgpo.messages import Conversation
-from hgpo.plugins import Registry, check_options
+from hgpo.options import converted_options
+from hgpo.plugins import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +76,8 @@ def make_agent(name: str, spec: AgentSpec, options: Mapping[str, Any] | None = N
     Raises:
         ValueError: an unknown name, an unknown option or an invalid value.
     """
-    options = dict(options or {})
     maker = AGENTS.get(name)
-    check_options(f"agent {name!r}", maker, options, given=1)
-    return maker(spec, **options)
+    return maker(spec, **converted_options(f"agent {name!r}", maker, options or {}, given=1))
 
 
 def direct(spec: AgentSpec) -> Agent:

@@ -20,7 +20,7 @@ from hgpo.agents.base import Agent, AgentSpec
 from hgpo.agents.prompts import AgentContext, ParsedAction, clean_action
 from hgpo.agents.worked_examples import WorkedExample, examples_for, load_examples
 from hgpo.messages import Conversation, Message, without_thoughts
-from hgpo.tool_calls import signatures
+from hgpo.tool_calls import ToolCallError, parse_action, signatures
 
 # Each run of white space matches in one way only; otherwise the time would grow with the square of its length.
 _ACTION = re.compile(r"^(?:[^\S\n]|[>*#-])*action(?:\s*\d+)?\s*(?:\*+\s*)?:\s*\**(.*)$", re.IGNORECASE | re.MULTILINE)
@@ -120,7 +120,12 @@ def conversation(
 
 
 def _command(text: str) -> str:
-    return clean_action(text.lower().strip(_QUOTES)).strip(_QUOTES)
+    """The action for the environment; only tool calls keep their case and spaces."""
+    text = text.strip(_QUOTES)
+    try:
+        return parse_action(text).action
+    except ToolCallError:
+        return clean_action(text.lower()).strip(_QUOTES)
 
 
 def remembered(response: str, action: str) -> str:

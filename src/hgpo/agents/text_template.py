@@ -32,7 +32,7 @@ PLACEHOLDERS: Mapping[str, tuple[str, ...]] = {
 """Section -> the placeholders that it may have."""
 _PAST = "[Step {step}] observation: {observation}\n[Step {step}] action: {action}"
 _ACTION = "- {action}"
-_HEADING = re.compile(rf"^\[({'|'.join(PLACEHOLDERS)})\]\n", re.MULTILINE)
+_HEADING = re.compile(rf"^\[({'|'.join(PLACEHOLDERS)})\][^\S\n]*(?:\n|\Z)", re.MULTILINE)
 _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
@@ -67,7 +67,7 @@ def read_text_template(path: Path) -> str:
         ValueError: the file cannot be read, or `TextTemplate` rejects its text; the message names the file.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         TextTemplate(text)
     except OSError as error:
         raise ValueError(f"agent.template: {path} cannot be read: {error.strerror}") from error

@@ -20,8 +20,9 @@ from hgpo.agents.prompts import TEMPLATES
 from hgpo.agents.text_template import is_file, is_text, read_text_template
 from hgpo.config.recipes import Tree, written_settings
 from hgpo.config.settings import Config, ConfigError, Engine, WarmStartSettings
-from hgpo.envs.registry import SUITES, converted_options
+from hgpo.envs.registry import SUITES
 from hgpo.estimators import ESTIMATORS
+from hgpo.options import converted_options
 from hgpo.plugins import import_named
 from hgpo.policies.backends import AUTO, BACKENDS
 from hgpo.rollout.state_keys import make_key
@@ -201,7 +202,7 @@ def check_names(config: Config) -> None:
     backend = config.policy.backend
     try:
         import_named([environment.name, config.agent.name, template, estimator, backend, config.rollout.state])
-        converted_options(environment.name, SUITES.get(environment.name), environment.options)
+        converted_options(f"environment {environment.name!r}", SUITES.get(environment.name), environment.options)
         TEMPLATES.check(template)
         AGENTS.check(config.agent.name)
         make_key(config.rollout.state)

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Protocol, TypeVar, Union, get_origin, overload
+from typing import Annotated, Any, Protocol, TypeVar, overload
 
-from pydantic import ConfigDict, Field, ValidationError, create_model
+from pydantic import Field
 
+from hgpo.options import converted_option
 from hgpo.utils.text import counted
 
 logger = logging.getLogger(__name__)
@@ -181,25 +181,6 @@ Count = Annotated[int, Field(ge=0, le=10**9)]
 """The type of an option that counts things; larger counts are mistakes and would exhaust the memory."""
 Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
 """The type of an option for a seed."""
-
-
-def converted_option(name: str, value: object, kind: Any) -> Any:
-    """Convert a recipe's value to the type `kind` by pydantic's rules: a list to a tuple, a table to a dataclass.
-
-    Raises:
-        ValueError: the value cannot be converted; the message has `name`, the value and the reasons.
-    """
-    holder: Any = create_model("Option", __config__=ConfigDict(arbitrary_types_allowed=True), value=(kind, ...))
-    try:
-        return vars(holder(value=value))["value"]
-    except ValidationError as error:
-        union = get_origin(kind) in (Union, UnionType)  # then an error's location is the name of a type
-        found = [
-            (() if union else problem["loc"][1:], problem["msg"].removeprefix("Value error, "))
-            for problem in error.errors()
-        ]
-        reasons = [f"{'.'.join(map(str, place))}: {reason}" if place else reason for place, reason in found]
-        raise ValueError(f"{name} = {value!r}: {'; or '.join(dict.fromkeys(reasons))}") from error
 
 
 def named_size(

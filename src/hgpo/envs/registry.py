@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import partial
 from typing import Any, get_type_hints
 
-from hgpo.envs.base import TaskSuite, converted_option
-from hgpo.plugins import Registry, check_options
+from hgpo.envs.base import TaskSuite
+from hgpo.options import converted_options
+from hgpo.plugins import Registry
 
 SuiteFactory = Callable[..., TaskSuite]
 
@@ -32,25 +32,10 @@ def make(name: str, **options: Any) -> TaskSuite:
     """Build the suite called `name` with its own `options`.
 
     Raises:
-        ValueError: an unknown name, or as `converted_options`.
+        ValueError: an unknown name, or as `hgpo.options.converted_options`.
     """
     factory = SUITES.get(name)
-    return factory(**converted_options(name, factory, options))
-
-
-def converted_options(name: str, factory: SuiteFactory, options: dict[str, Any]) -> dict[str, Any]:
-    """Convert the options to the types that the factory's annotations declare, such as a list to a tuple.
-
-    Raises:
-        ValueError: an unknown option, a missing one, or a value of another type.
-    """
-    check_options(f"environment {name!r}", factory, options)
-    declared = factory.func if isinstance(factory, partial) else factory
-    try:
-        types = get_type_hints(declared.__init__ if inspect.isclass(declared) else declared, include_extras=True)
-    except (NameError, TypeError):  # names that only a type checker imports
-        return options
-    return {option: converted_option(option, value, types.get(option, Any)) for option, value in options.items()}
+    return factory(**converted_options(f"environment {name!r}", factory, options))
 
 
 def _why_not_factory(part: Any) -> str | None:

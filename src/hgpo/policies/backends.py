@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hgpo.plugins import Registry, check_options
+from hgpo.options import converted_options
+from hgpo.plugins import Registry
 from hgpo.policies.base import AnyPolicy
 
 if TYPE_CHECKING:
@@ -55,17 +56,16 @@ BACKENDS: Registry[Backend] = Registry(
 """Policy backends by name; see `hgpo.plugins`."""
 
 
-def check_backend(name: str, options: Mapping[str, Any]) -> Backend:
-    """The backend called `name`, after a check of its options.
+def check_backend(name: str, options: Mapping[str, Any]) -> tuple[Backend, dict[str, Any]]:
+    """The backend called `name`, and its options with values of the declared types.
 
     Raises:
-        ValueError: an unknown name, a package is missing, or an unknown option.
+        ValueError: an unknown name, a package is missing, or an option is unknown or has another type.
     """
     backend = BACKENDS.get(name)
     if missing := backend.missing():
         raise ValueError(f"policy backend {name!r}: {missing}")
-    check_options(f"policy backend {name!r}", backend.make, options, given=1)
-    return backend
+    return backend, converted_options(f"policy backend {name!r}", backend.make, options, given=1)
 
 
 def make_policy(name: str, language_model: LanguageModel, options: Mapping[str, Any] | None = None) -> AnyPolicy:
@@ -74,5 +74,5 @@ def make_policy(name: str, language_model: LanguageModel, options: Mapping[str, 
     Raises:
         ValueError: as `check_backend`, or the backend rejects the model or an option's value.
     """
-    options = dict(options or {})
-    return check_backend(name, options).make(language_model, **options)
+    backend, converted = check_backend(name, options or {})
+    return backend.make(language_model, **converted)

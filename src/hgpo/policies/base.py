@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from hgpo.messages import Conversation
+from hgpo.messages import Conversation, closes_thought
 
 TokenIds = NDArray[np.int32]
 NO_TOKENS: TokenIds = np.empty(0, dtype=np.int32)
@@ -93,6 +93,13 @@ class Response:
     details: Mapping[str, Any] = field(default_factory=dict)
     usage: RequestUsage | None = None
     in_thought: bool = False
+
+    @property
+    def with_opening(self) -> str:
+        """The text after the opening tag of its thought, if that is in the prompt and the thought ends with `</think>`
+        or not at all."""
+        opened = self.in_thought and ("</think>" in self.text.lower() or not closes_thought(self.text))
+        return f"<think>{self.text}" if opened else self.text
 
 
 class ContextFull(Exception):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from pydantic import Field
 
 from hgpo.messages import Conversation
 from hgpo.policies.backends import Backend
@@ -17,6 +18,7 @@ from hgpo.policies.language_model import LanguageModel, check_positions
 from hgpo.policies.sampler import sample_responses
 from hgpo.policies.weights import autocast
 
+Most = Annotated[int, Field(ge=1)]
 _CPU_ROWS, _ACCELERATOR_ROWS = 64, 256  # larger batches do not fit a CPU's caches
 _CPU_TOKENS, _ACCELERATOR_TOKENS = 65_536, 262_144
 
@@ -45,8 +47,8 @@ class TransformersPolicy:
         self,
         language_model: LanguageModel,
         *,
-        max_batch_size: int | None = None,
-        max_batch_tokens: int | None = None,
+        max_batch_size: Most | None = None,
+        max_batch_tokens: Most | None = None,
     ) -> None:
         """Check the model and set the limits of a batch.
 

@@ -57,17 +57,20 @@ def native_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
 def calls_as_text(message: Mapping[str, Any]) -> str:
     """The tool calls in a server's message (untrusted) as the text that agents read; "" if there are none.
 
-    Arguments that are not a JSON object are not changed, so that agents reject the call as invalid.
+    Arguments are JSON text or, from some servers, an object. Those that are not a strict JSON object of at most
+    `MAX_CALL_CHARACTERS` characters are cut and otherwise unchanged, so that agents reject the call as invalid.
     """
     return "\n".join(_as_text(function) for function in called_functions(message))
 
 
 def _as_text(function: Mapping[str, Any]) -> str:
-    name, arguments = name_of(function), function.get("arguments")
-    if not isinstance(arguments, Mapping):
-        text = encodable(str(arguments or "{}"))[: MAX_CALL_CHARACTERS + 1]
-        try:
-            arguments = parse_object(text)
-        except ToolCallError:
-            return f'<tool_call>\n{{"name": {json.dumps(name)}, "arguments": {text}}}\n</tool_call>'
-    return ToolCall(name, arguments).tagged
+    name, arguments = name_of(function), function.get("arguments") or {}
+    try:
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    except RecursionError:
+        text = "nested too deeply"
+    text = encodable(text)[: MAX_CALL_CHARACTERS + 1]
+    try:
+        return ToolCall(name, parse_object(text)).tagged
+    except ToolCallError:
+        return f'<tool_call>\n{{"name": {json.dumps(name)}, "arguments": {text}}}\n</tool_call>'

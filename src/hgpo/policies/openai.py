@@ -12,9 +12,12 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
 
 from hgpo.messages import Conversation, encodable, messages_of, without_thoughts
+from hgpo.options import converted_options
 from hgpo.policies.base import NO_LOG_PROBS, NO_TOKENS, ContextFull, Request, RequestUsage, Response, check_temperature
 from hgpo.policies.native_tools import calls_as_text, native_messages, native_tools
 from hgpo.policies.replies import ServerError, called_functions, error_of, name_of, read_error, text_of, token_count
@@ -22,11 +25,15 @@ from hgpo.policies.replies import ServerError, called_functions, error_of, name_
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
+Seconds = Annotated[float, Field(gt=0, lt=1e6)]
+Retries = Annotated[int, Field(ge=0, le=1000)]
 MAX_CHARACTERS = 100_000
 """Longer responses are cut."""
 _UNREADABLE_WAIT = 0.5  # seconds before the first retry after an unreadable answer; doubled each time
 _LENGTH_NAMES = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 _USAGE = ("prompt_tokens", "completion_tokens")
+_CLOSING: set[asyncio.Task[None]] = set()
+"""Tasks that close clients: loops have only weak references, and the garbage collector must not run their ends."""
 _CUT = ("length", "max_tokens", "model_length", "content_filter")
 """Reasons why a response ended before its end token, as servers name them."""
 
@@ -75,8 +82,8 @@ class Server:
 
     url: str
     key_variable: str = "OPENAI_API_KEY"
-    timeout: float = 120.0
-    retries: int = 8
+    timeout: Seconds = 120.0
+    retries: Retries = 8
     length_parameter: str = "max_tokens"
     sends_seed: bool = True
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -133,7 +140,6 @@ class ServerPolicy:
         self._counts_tokens = True
         self._answered = False
         self._client: tuple[asyncio.AbstractEventLoop, AsyncOpenAI] | None = None
-        self._closing: asyncio.Task[None] | None = None  # the loop has only a weak reference
 
     def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:
         """An estimate, a quarter of the characters: only the server has the tokenizer."""
@@ -303,7 +309,9 @@ class ServerPolicy:
         loop = asyncio.get_running_loop()
         if self._client is None or self._client[0] is not loop:
             self._client = (loop, AsyncOpenAI(**self.server.connection()))
-            self._closing = loop.create_task(_close_at_the_end(self._client[1]))
+            closing = loop.create_task(_close_at_the_end(self._client[1]))
+            _CLOSING.add(closing)
+            closing.add_done_callback(_CLOSING.discard)
         return self._client[1]
 
 
@@ -337,12 +345,9 @@ def server_policy(model: str, options: Mapping[str, Any], **usage: Any) -> Serve
     """A policy for evaluation with a server; `options` are fields of `Server`, `usage` arguments of `ServerPolicy`.
 
     Raises:
-        ValueError: an unknown option, a missing `url`, or openai is not installed.
+        ValueError: an unknown option, a wrong value, a missing `url`, or openai is not installed.
     """
-    try:
-        server = Server(**options)
-    except TypeError as error:
-        raise ValueError(f"policy.options of a server: {error}") from error
+    server = Server(**converted_options("policy backend 'server'", Server, options))
     return ServerPolicy(server, model, **usage)
 
 

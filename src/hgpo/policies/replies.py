@@ -184,6 +184,13 @@ def read_error(value: Any, status: int) -> ServerError:
 
     Example: `read_error({"error": {"message": "Insufficient credits", "code": 402}}, 200).status == 402`.
     """
+    try:
+        return _read_error(value, status)
+    except RecursionError:
+        return ServerError("an error that is nested too deeply to be read", status)
+
+
+def _read_error(value: Any, status: int) -> ServerError:
     codes: set[str] = set()
     further: list[str] = []
     parameter = None
@@ -192,8 +199,8 @@ def read_error(value: Any, status: int) -> ServerError:
             value = value[0] if value else "(empty)"
             continue
         codes |= {str(value[key]).lower() for key in ("code", "type", "status", "error_type") if value.get(key)}
-        place = value.get("param") or value.get("loc")
-        parameter = (place[-1] if isinstance(place, list) else place) or parameter
+        place = value.get("param") or value.get("loc") or parameter
+        parameter = place[-1] if isinstance(place, list) else place
         said = [value[key] for key in ("error", "message", "detail", "msg", "errors") if value.get(key)]
         raw = value["metadata"].get("raw") if isinstance(value.get("metadata"), Mapping) else None
         said += [str(raw)] if raw else []  # of OpenRouter: the provider's own error
@@ -201,10 +208,11 @@ def read_error(value: Any, status: int) -> ServerError:
         texts = [one for one in said if isinstance(one, str)]
         further += texts if deeper else texts[1:]
         value = [*deeper, *texts, json.dumps(value)][0]
-    text = encodable(" ".join(": ".join([str(value), *further]).split()))[:MAX_ERROR_CHARACTERS]
+    text = " ".join(": ".join([str(value), *further]).split())
     if isinstance(parameter, str):
         parameter = parameter.rpartition(".")[2]
         text = text if parameter in text else f"{parameter}: {text}"
+    text = encodable(text[:MAX_ERROR_CHARACTERS])
     if status == 200:
         status = next((int(code) for code in codes if re.fullmatch(r"[45]\d\d", code)), status)
     return ServerError(text, status, frozenset(codes), parameter if isinstance(parameter, str) else None)

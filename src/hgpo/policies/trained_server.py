@@ -29,6 +29,8 @@ from hgpo.policies.base import Request, Response, TokenIds
 from hgpo.policies.language_model import LanguageModel, check_positions
 from hgpo.policies.openai import (
     AnswerFailed,
+    Retries,
+    Seconds,
     Server,
     ServerPolicy,
     ServerRefused,
@@ -213,9 +215,7 @@ class TrainedServerPolicy(ServerPolicy):
             raise ServerRefused(f"{url} gives no {', '.join(missing)}. {_NEEDED}")
         prompt_T = self._ids("prompt", found["prompt token ids"], self.max_prompt_tokens)
         token_T = self._ids("response", found["token ids"], self._max_response_tokens)
-        log_prob_T = _log_probs(found["log-probs"])
-        if log_prob_T is None:
-            raise ServerRefused(f"{url} gives invalid log-probs: each must be a number, and 0 at most")
+        log_prob_T = self._log_probs(found["log-probs"])
         if len(log_prob_T) != len(token_T):
             raise ServerRefused(f"{url} gives {len(log_prob_T)} log-probs for {len(token_T)} tokens")
         return prompt_T, token_T, log_prob_T
@@ -233,6 +233,16 @@ class TrainedServerPolicy(ServerPolicy):
             )
         return np.array(values, dtype=np.int32)
 
+    def _log_probs(self, scored: Any) -> NDArray[np.float32]:
+        """The log-probs in the protocol's list of tokens."""
+        try:
+            log_prob_T = np.array([float(one["logprob"]) for one in scored], dtype=np.float32)
+        except (TypeError, ValueError, KeyError, OverflowError):
+            log_prob_T = np.array([np.nan], dtype=np.float32)
+        if not (np.isfinite(log_prob_T) & (log_prob_T <= _ROUNDING)).all():
+            raise ServerRefused(f"{self.server.url} gives invalid log-probs: each must be a number, and 0 at most")
+        return log_prob_T
+
     async def _highest_log_prob(self, temperature: float) -> float:
         """Log-prob of the likeliest first token."""
         body = self.body(_PROBE, temperature)
@@ -246,8 +256,8 @@ class TrainedServerPolicy(ServerPolicy):
             raise ServerRefused(f"{self.server.url} rejects the request of training: {error}. {_NEEDED}") from error
         self._refuse_other_prompt(self.read(completion, body, 1, 0.0).prompt_ids)
         first = completion["choices"][0]["logprobs"]["content"][0]
-        log_probs = _log_probs([first, *(first.get("top_logprobs") or [])])
-        return float("nan") if log_probs is None else float(log_probs.max())
+        likeliest = first.get("top_logprobs")
+        return float(self._log_probs([first, *(likeliest if isinstance(likeliest, list) else ())]).max())
 
     def _refuse_other_prompt(self, prompt_ids: TokenIds) -> None:
         [expected] = self._encoder.encode_prompts([_PROBE.prompt])
@@ -258,16 +268,6 @@ class TrainedServerPolicy(ServerPolicy):
             )
 
 
-def _log_probs(scored: Any) -> NDArray[np.float32] | None:
-    """The log-probs in the protocol's list of tokens; None if one is invalid."""
-    try:
-        log_prob_T = np.array([float(one["logprob"]) for one in scored], dtype=np.float32)
-    except (TypeError, ValueError, KeyError, OverflowError):
-        return None
-    known = np.isfinite(log_prob_T) & (log_prob_T <= _ROUNDING)
-    return log_prob_T if known.all() else None
-
-
 def make_server_policy(
     language_model: LanguageModel,
     *,
@@ -275,8 +275,8 @@ def make_server_policy(
     adapters: str,
     served_model: str = "",
     key_variable: str = Server.key_variable,
-    timeout: float = Server.timeout,
-    retries: int = Server.retries,
+    timeout: Seconds = Server.timeout,
+    retries: Retries = Server.retries,
 ) -> TrainedServerPolicy:
     """A policy that generates with a server, for training an adapter.
 

@@ -57,6 +57,8 @@ class Batched(Generic[Item, Result]):
         results: Sequence[Result | BaseException]
         try:
             results = self._answer_batch([item for item, _ in waiting])
+            if len(results) != len(waiting):
+                raise RuntimeError(f"a batch of {len(waiting)} has {len(results)} results")
         except BaseException as error:  # the event loop would only log it
             results = [error] * len(waiting)
         for (_, answer), result in zip(waiting, results, strict=True):

@@ -122,14 +122,14 @@ class Episode:
         """The response with the action that is to be carried out; an unclosed thought contains no action."""
         if response.in_thought and not closes_thought(response.text):
             return Answer(prompt, response, ParsedAction("", False, "unclosed thought"))
-        return Answer(prompt, response, self._rules.template.parse(response.text))
+        return Answer(prompt, response, self._rules.template.parse(response.with_opening))
 
     def finish(self, answer: Answer, result: StepResult) -> StepRecord:
         """Update the episode by `result`, the environment's result of the action, and return the step's record."""
         rules, action, response = self._rules, answer.action, answer.response
         before, step = self._anchor, self.step
         admissible = self.info.get("admissible_commands")
-        transition = self.advance(action.action, result, response.text)
+        transition = self.advance(action.action, result, response.with_opening)
         return StepRecord(
             group=self.ids.group,
             trajectory=self.ids.trajectory,

@@ -164,8 +164,6 @@ async def play_task(task: EvalTask, player: Player) -> EpisodeResult:
         failure = error
     reason = f"{type(failure).__name__}: {failure}" if failure else ""
     full = isinstance(failure, ContextFull)
-    if full and not trials.won:
-        trials.won.append(bool(trials.steps) and trials.steps[-1].won)
     summary = EpisodeSummary(
         task=task.task.id,
         kind=task.task.kind,
@@ -184,7 +182,7 @@ async def play_task(task: EvalTask, player: Player) -> EpisodeResult:
 async def _play_trial(
     task: EvalTask, player: Player, reset_seed: int, rng: np.random.Generator, trials: _Trials
 ) -> None:
-    """One trial; if it is lost and another follows, also the agent's lesson from it."""
+    """One trial, also if the context fills; if it is lost and another follows, also the agent's lesson from it."""
     environment = task.task.make()
     ids = EpisodeIds(task.id, f"{task.id}#{len(trials.won)}", task.task.id, task.task.kind)
     episode = Episode(ids, player.rules, *environment.reset(seed=reset_seed), lessons=tuple(trials.lessons))
@@ -192,11 +190,17 @@ async def _play_trial(
     async def step(action: str) -> StepResult:
         return environment.step(action)
 
-    async for record, response in play(episode, step, player.policy, player.rules, rng, player.prompts):
-        trials.steps.append(record)
-        player.on_step(record)
-        trials.usage.append(usage_of(response))
-    trials.won.append(trials.steps[-1].won)
+    won = False
+    try:
+        async for record, response in play(episode, step, player.policy, player.rules, rng, player.prompts):
+            won = record.won
+            trials.steps.append(record)
+            player.on_step(record)
+            trials.usage.append(usage_of(response))
+    except ContextFull:
+        trials.won.append(won)
+        raise
+    trials.won.append(won)
     if not trials.won[-1] and len(trials.won) < player.agent.trials:
         trials.lessons.append(await _lesson(episode, player, rng, trials))
 
@@ -209,7 +213,7 @@ async def _lesson(episode: Episode, player: Player, rng: np.random.Generator, tr
     [request] = draw_requests([prompt.text], player.policy, rng, temperature=temperature)
     response = await player.policy.respond(request, temperature=temperature)
     trials.usage.append(usage_of(response))
-    return " ".join(without_thoughts(response.text).split())[:MAX_LESSON_CHARACTERS]
+    return " ".join(without_thoughts(response.with_opening).split())[:MAX_LESSON_CHARACTERS]
 
 
 def _total_usage(usage: Sequence[RequestUsage]) -> TotalUsage:

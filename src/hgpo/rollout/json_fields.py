@@ -105,7 +105,8 @@ def _rewritten(text: str, change: Callable[[Field, Any], Any]) -> str:
             return [changed(inner, keys, f"{path}[]") for inner in value]
         return change((keys, path), value)
 
-    written, begin, end, failures = "", 0, 0, 0
+    parts: list[str] = []
+    begin, end, failures = 0, 0, 0
     while failures < _MOST_FAILURES and (found := _BEGIN.search(text, end)):
         try:
             value, after = _DECODER.raw_decode(text, found.start())
@@ -113,8 +114,9 @@ def _rewritten(text: str, change: Callable[[Field, Any], Any]) -> str:
         except (ValueError, RecursionError):
             failures, end = failures + 1, found.end()
         else:
-            written, begin, end = written + text[begin : found.start()] + part, after, after
-    return written + text[begin:]
+            parts += text[begin : found.start()], part
+            begin = end = after
+    return "".join([*parts, text[begin:]])
 
 
 def _values(text: str) -> dict[Field, list[Any]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from hgpo.config import ConfigError, LoraSettings, PolicySettings
-from hgpo.plugins import check_options
+from hgpo.options import converted_options
 from hgpo.policies.backends import AUTO, BACKENDS, DEFAULT, check_backend, make_policy
 from hgpo.policies.base import AnyPolicy
 from hgpo.policies.chat import Chat, PromptEncoder
@@ -63,7 +63,7 @@ def check_policy(policy: PolicySettings, *, warm_start: bool) -> None:
     """
     name = DEFAULT if policy.backend == AUTO else policy.backend
     try:
-        backend = check_backend(name, policy.options)
+        backend, options = check_backend(name, policy.options)
         if policy.lora.rank:
             check_peft()
     except ValueError as error:
@@ -85,7 +85,7 @@ def check_policy(policy: PolicySettings, *, warm_start: bool) -> None:
         )
     check_model(policy)  # may ask the hub, so after the checks on this machine
     if backend.check is not None:
-        backend.check(load_language_model(policy.model, policy), **policy.options)
+        backend.check(load_language_model(policy.model, policy), **options)
 
 
 def limits_of(policy: PolicySettings) -> GenerationLimits:
@@ -138,10 +138,10 @@ def _sampler_on_cuda(policy: PolicySettings) -> tuple[str, str]:
     if (missing := vllm.missing()) is not None:
         return DEFAULT, f"Note: generation will be slow: policy.backend = auto uses vLLM on CUDA, but {missing}"
     try:
-        check_options("policy backend 'vllm'", vllm.make, policy.options, given=1)
+        options = converted_options("policy backend 'vllm'", vllm.make, policy.options, given=1)
     except ValueError as error:
         return DEFAULT, f"Note: generation will be slow: policy.backend = auto does not use vLLM: {error}"
-    share = policy.options.get("gpu_memory_utilization", GPU_SHARE)
+    share = options.get("gpu_memory_utilization", GPU_SHARE)
     return "vllm", (
         f"Sampler: vLLM (policy.backend = auto on CUDA) with {share:.0%} of the GPU memory, freed during updates; not "
         "measured on GPUs. To use transformers instead, set policy.backend=transformers"

@@ -8,6 +8,7 @@ import pytest
 from hgpo.agents import AgentContext, AgentSpec, ParsedAction, make_agent
 from hgpo.agents.react import MAX_REMEMBERED_CHARACTERS, MOST_LESSONS, ReactTemplate, remembered
 from hgpo.messages import Message, as_text
+from hgpo.tool_calls import ToolCall, parse_action
 
 HOUSEHOLD = AgentSpec("alfworld", "household-reasoning", history_length=2)
 NOWHERE = AgentSpec("corridor:CorridorSuite", "compact", history_length=2)
@@ -161,3 +162,12 @@ def test_the_number_of_trials_is_an_option():
     assert reflexion(trials=5).trials == 5
     with pytest.raises(ValueError, match=r"agent\.options\.trials = 0"):
         reflexion(trials=0)
+
+
+@pytest.mark.parametrize("quotes", ["{}", "`{}`", "**{}**"])
+def test_a_tool_call_keeps_case_spaces_and_length(quotes):
+    call = ToolCall("Send", {"to": "Ann", "text": "Two  spaces. " + "x" * 600})
+    parsed = react().template.parse("Thought: I write.\nAction: " + quotes.format(call.action) + "\nObservation: sent")
+    assert parse_action(parsed.action) == call
+    assert parsed.valid
+    assert react().template.parse("Action: Open  Drawer 1").action == "open drawer 1"

@@ -136,3 +136,17 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("{observatio}")
     with pytest.raises(ValueError, match=r"agent\.template: .*mine\.txt: .* did you mean observation\?"):
         read_text_template(tmp_path / "mine.txt")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "prompt.txt").write_text(SECTIONS, encoding="utf-8-sig")
+    assert read_text_template(tmp_path / "prompt.txt") == SECTIONS
+
+
+def test_headings_may_end_in_spaces_or_the_text() -> None:
+    spaced = re.sub(r"^(\[\w+\])$", r"\1 \t", SECTIONS, flags=re.MULTILINE)
+    assert spaced.count("\t") == 4
+    assert TextTemplate(spaced).render(CONTEXT) == TextTemplate(SECTIONS).render(CONTEXT)
+    assert TextTemplate("[first]\n{observation}\n[later]\n{observation} {history}\n[past]").render(CONTEXT) == (
+        "You arrive at shelf 1. \n"
+    )

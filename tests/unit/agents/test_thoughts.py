@@ -22,6 +22,7 @@ from hgpo.policies.base import Response
 from hgpo.policies.chat import PromptEncoder
 from hgpo.rollout.episode import Episode, EpisodeIds
 from hgpo.rollout.prompts import Prompt, RolloutRules
+from hgpo.tool_calls import ToolCall
 from tiny_models import tiny_model
 
 REACT = make_agent("react", AgentSpec("alfworld", "household-reasoning", 2), {}).template
@@ -202,6 +203,39 @@ def test_a_response_that_is_cut_in_a_prefilled_thought_has_no_action(
     response = Response(text, *[np.empty(0)] * 3, finished=False, in_thought=in_thought)  # type: ignore[arg-type]
     parsed = episode.answer(Prompt("?", 0), response).action
     assert (parsed.action, parsed.fault) == (action, fault)
+
+
+def played(template: object, text: str, *, in_thought: bool) -> tuple[ParsedAction, AgentContext]:
+    """The action of a response, and the context of the next prompt."""
+    rules = RolloutRules(template, None, temperature=1.0)  # type: ignore[arg-type]
+    episode = Episode(EpisodeIds("g", "t", "k", "k"), rules, "You see a fridge.", {"task": "t", "tools": TOOLS})
+    response = Response(text, *[np.empty(0)] * 3, finished=True, in_thought=in_thought)  # type: ignore[arg-type]
+    answer = episode.answer(Prompt("?", 0), response)
+    record = episode.finish(answer, ("Nothing happens.", 0.0, False, False, {"won": False, "tools": TOOLS}))
+    assert record.response == text
+    return answer.action, episode.context()
+
+
+TOOLS = [{"name": "look", "description": "", "parameters": {}}]
+CALL = ToolCall("look", {"at": "fridge"}).tagged
+
+
+@pytest.mark.parametrize(("name", "text"), [("react", PONDER), ("tools", f"I may call {CALL}")])
+def test_an_action_in_a_prefilled_thought_that_was_cut_is_not_remembered(name: str, text: str) -> None:
+    template = make_agent(name, AgentSpec("corridor", "compact", 2)).template
+    parsed, context = played(template, text, in_thought=True)
+    turns = template.render(context)
+    assert (parsed.action, parsed.fault) == ("", "unclosed thought")
+    assert "fridge" not in turns[1].text  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("ponder", [f"Not {FRIDGE}.", "In <think> </think>, then <action> </action>."])
+def test_a_prefilled_thought_counts_as_a_thought(ponder: str) -> None:
+    text = f"{ponder}</think>\n{TABLE}"
+    assert played(TEMPLATES.get("reasoning"), text, in_thought=True)[0] == ParsedAction("go to table 1", True)
+    assert not played(TEMPLATES.get("reasoning"), f"Not it.</think>{TABLE}", in_thought=False)[0].valid
+    other = f"Not {FRIDGE}.</seed:think>\nAction: look"
+    assert played(REACT, other, in_thought=True)[0] == ParsedAction("look", True)
 
 
 OTHER_TAGS = ("</think>", "<think></think>", "<think><think></think>")

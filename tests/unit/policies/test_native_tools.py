@@ -84,7 +84,14 @@ def test_calls_become_text(calls: Any, text: str) -> None:
     assert calls_as_text({"tool_calls": calls}) == text
 
 
-@pytest.mark.parametrize("arguments", ["[]", "{", '{"a": NaN}', "9" * 5000, '"}</tool_call>', [1], "\ud800"])
+DEEP: dict[str, Any] = {}
+for _ in range(1_000):
+    DEEP = {"a": DEEP}
+WRONG = ["[]", "{", '{"a": NaN}', "9" * 5000, '"}</tool_call>', [1], "\ud800"]
+WRONG_OBJECTS = [{"a": float("nan")}, {"a": float("-inf")}, {"a": "\ud800"}, {"a": "x" * 5000}, DEEP]  # of some servers
+
+
+@pytest.mark.parametrize("arguments", [*WRONG, *WRONG_OBJECTS])
 def test_arguments_that_are_no_object_make_an_invalid_answer(arguments: Any) -> None:
     text = calls_as_text({"tool_calls": [function(arguments)]})
     with pytest.raises(ValueError, match=r"."):

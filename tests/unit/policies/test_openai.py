@@ -40,3 +40,19 @@ def test_a_policy_is_asked_in_one_event_loop_after_the_other_and_leaves_no_conne
             assert all_closed(server)
             gc.collect()  # what was forgotten instead would be closed now, too late
     assert not caplog.records
+
+
+def test_a_policy_that_is_forgotten_disturbs_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    async def ask_new_ones(url: str) -> set[str]:
+        made = (ServerPolicy(Server(url, retries=0), "m", max_response_tokens=8) for _ in range(60))
+        return {(await policy.respond(Request("?"), temperature=0.0)).text for policy in made}
+
+    before = gc.get_threshold()
+    gc.set_threshold(100)  # garbage is collected while a request is open
+    try:
+        with ChatServer(lambda body: says("look")) as server, caplog.at_level(logging.ERROR):
+            assert asyncio.run(ask_new_ones(server.url)) == {"look"}
+            assert all_closed(server)
+    finally:
+        gc.set_threshold(*before)
+    assert not caplog.records

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from hgpo.policies.replies import called_functions, error_of, name_of, read_error, text_of, token_count
+from hgpo.policies.replies import (
+    MAX_ERROR_CHARACTERS,
+    called_functions,
+    error_of,
+    name_of,
+    read_error,
+    text_of,
+    token_count,
+)
 
 PARTS = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "Action: look"}]
 
@@ -200,6 +208,26 @@ def test_what_a_reply_of_status_200_says(document: dict[str, Any], text: str) ->
     error = error_of(document)
     assert error is not None
     assert error.text == text
+
+
+DEEP: Any = 1
+for _ in range(1_000):
+    DEEP = {"a": DEEP}
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({"message": "wrong", "loc": []}, "wrong"),
+        ({"message": "wrong", "param": "seed", "loc": []}, "seed: wrong"),
+        ({"message": "wrong", "param": "\ud800"}, "?: wrong"),
+        ({"message": "wrong \ud800"}, "wrong ?"),
+        ({"message": "wrong", "param": "x" * 5_000}, "x" * MAX_ERROR_CHARACTERS),
+        ({"message": DEEP}, "an error that is nested too deeply to be read"),
+    ],
+)
+def test_a_strange_error_is_one_short_line(body: Any, text: str) -> None:
+    assert read_error(body, 400).text == text
 
 
 def test_an_answer_is_no_error() -> None:

@@ -158,6 +158,18 @@ def test_log_probs_without_the_temperature_are_refused(folder, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("value", [float("nan"), "high", 1.0])
+def test_likeliest_tokens_without_valid_log_probs_are_refused(folder, tmp_path, value):
+    def change(document, choice):
+        choice["logprobs"]["content"][0]["top_logprobs"] = [{"token": "?", "logprob": value}]
+
+    served = ServedModel(folder)
+    served.server.answers["/chat/completions"] = altered(change, served)
+    with served.server, pytest.raises(ServerRefused, match="gives invalid log-probs"):
+        train(config(tmp_path, served), quiet())
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_server_that_is_not_there_is_said(folder, tmp_path):
     served = ServedModel(folder)
     with served.server:

@@ -59,6 +59,22 @@ def test_an_error_is_theirs_who_asked():
         ask(AsyncBatcher(Failing(lambda prompt, rng: "")), ["a", "b"])
 
 
+@pytest.mark.parametrize("responses", [0, 3])
+def test_too_few_or_too_many_responses_are_an_error(responses):
+    class Losing(ScriptedPolicy):
+        def generate(self, requests, *, temperature):
+            return [*super().generate(requests, temperature=temperature), None][:1] * responses
+
+    async def within_a_second():
+        policy = AsyncBatcher(Losing(lambda prompt, rng: ""))
+        return await asyncio.wait_for(
+            asyncio.gather(*(policy.respond(Request(prompt), temperature=1.0) for prompt in "ab")), 1
+        )
+
+    with pytest.raises(RuntimeError, match=f"a batch of 2 has {responses} results"):
+        asyncio.run(within_a_second())
+
+
 def test_a_policy_that_answers_apart_already_stays_as_it_is():
     apart = AsyncBatcher(Counting())
     assert as_async(apart) is apart

@@ -154,6 +154,26 @@ def test_a_game_that_was_won_stays_won(fills):
     assert (one.summary.won, one.summary.score) == (True, 1.0)
 
 
+def test_a_later_trial_that_was_won_before_the_context_was_full_is_won():
+    class Full(Answering):
+        """The first trial is lost; in the second, the context is full after the door was opened."""
+
+        async def respond(self, request, *, temperature):
+            if len(self.asked) > 13:
+                raise ContextFull("full")
+            return await super().respond(request, temperature=temperature)
+
+    def late(prompt, rng):
+        return "go left" if len(policy.asked) <= 10 else expert(prompt, rng)
+
+    policy = Full(late)
+    task = Task("t", "corridor", partial(Forgetful, 2))
+    [limited] = LimitedSuite(TaskSplits({"held_out": lambda: [task]}), max_steps=9).tasks("held_out")
+    _, played = play(policy, [EvalTask(limited, 0, seed=7)], REFLECTING)
+    assert played["t"].summary.trials == (False, True)
+    assert played["t"].summary.context_full
+
+
 def test_an_answer_that_does_not_come_fails_its_game_alone():
     def fails(prompt, rng):
         if "place 6 now : you are at place 3" in prompt:

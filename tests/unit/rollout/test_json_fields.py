@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from itertools import combinations
 from random import Random
@@ -51,6 +52,13 @@ def test_any_text_has_a_key_that_is_its_own_key(text: str) -> None:
 @pytest.mark.parametrize("text", ["You are in a hall.", "[not json", "{" * 100_000, "[" * 5_000 + "]" * 5_000, ""])
 def test_text_without_json_is_its_own_key(text: str) -> None:
     assert json_key(text) == text
+
+
+def test_the_time_grows_with_the_length_of_a_text() -> None:
+    text = 100_000 * "at [1.0] "
+    began = time.process_time()
+    assert json_key(text) == 100_000 * "at [1] "
+    assert time.process_time() - began < 3
 
 
 def test_left_out_values_leave_their_place() -> None:

@@ -115,6 +115,7 @@ class ReturnItem(Tool):
         item = _item(order, self.product_id)
         items = tuple(replace(one, returned=one.returned or one is item) for one in order.items)
         desk = replace(_in_time(desk, order), database=desk.database.with_stock(item.product_id, item.quantity))
+        desk = desk.violating("return before refund", order.refunded > 0)
         return _changed(desk, replace(order, items=items))
 
 
@@ -128,7 +129,8 @@ class Refund(Tool):
         order = _order(desk, self.order_id)
         if (left := order.paid - order.refunded) < self.amount:
             raise ToolError(f"{order.paid} was paid for order {order.id}, and {left} of it is not refunded")
-        return _changed(_in_time(desk, order), replace(order, refunded=order.refunded + self.amount))
+        desk = _in_time(desk, order).violating("refund after delivery", order.status != "delivered")
+        return _changed(desk, replace(order, refunded=order.refunded + self.amount))
 
 
 class ExchangeItem(Tool):
@@ -184,6 +186,7 @@ class DeclineRequest(Tool):
     def _run(self, desk: Desk) -> Outcome:
         order = _order(desk, self.order_id)
         declined = {**desk.database.declined, order.id: self.reason}
+        desk = desk.violating("one reason", desk.database.declined.get(order.id, self.reason) != self.reason)
         return replace(desk.checked(order), database=replace(desk.database, declined=declined)), {"customer": "I see"}
 
 

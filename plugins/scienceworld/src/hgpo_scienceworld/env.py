@@ -7,6 +7,7 @@ import json
 import sys
 from typing import Any
 
+from hgpo.messages import encodable
 from hgpo_scienceworld.simulator import Simulator
 
 _RESET_TASK = 12  # the package's number of the command `reset task`, which only undoes progress
@@ -60,7 +61,7 @@ class ScienceWorldEnv:
     def _step(self, command: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """The package's calls in its order, since some of them draw random numbers."""
         call = self._session.call
-        answer, points = call("step", command).strip(), round(100 * call("getScore"))
+        answer, points = call("step", encodable(command)).strip(), round(100 * call("getScore"))
         room, inventory = call("freeActionLook").strip(), call("freeActionInventory").strip()
         before, self._points = self._points, max(points, 0)
         self._running = points >= 0 and not call("getCompleted")

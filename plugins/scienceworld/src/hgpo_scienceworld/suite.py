@@ -46,8 +46,11 @@ def scienceworld_suite(
     Raises:
         ValueError: an option is wrong.
     """
-    if unknown := [name for name in task_types if name not in VARIATIONS]:
-        raise ValueError(f"task_types: unknown {', '.join(unknown)}; choose from {', '.join(VARIATIONS)}")
+    unknown = [name for name in task_types if name not in VARIATIONS]
+    if unknown or not task_types:
+        raise ValueError(f"task_types: unknown {', '.join(unknown) or 'none'}; choose from {', '.join(VARIATIONS)}")
+    if repeated := [name for name in VARIATIONS if task_types.count(name) > 1]:
+        raise ValueError(f"task_types: {', '.join(repeated)} is repeated; name each type once")
     electrical = [name for name in task_types if "power-component" in name or "conductivity" in name]
     if electrical and "noElectricalAction" in simplifications:
         raise ValueError(f"simplifications: with noElectricalAction there is no solution of {', '.join(electrical)}")

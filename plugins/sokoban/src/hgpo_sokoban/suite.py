@@ -112,11 +112,13 @@ def sokoban_suite(
 
 def _tasks(split: str, count: int, size: BoardSize, seed: int) -> list[Task]:
     """The tasks of a split; a board is generated when its environment is made."""
-    larger = replace(size, rows=size.rows + 1, columns=size.columns + 1)
-    fuller = replace(size, boxes=size.boxes + 1, pulls=max(size.pulls, size.boxes + 1))
+    sizes = [size]
+    if split == "valid_unseen":
+        larger = replace(size, rows=size.rows + 1, columns=size.columns + 1)
+        sizes = [larger, replace(size, boxes=size.boxes + 1, pulls=max(size.pulls, size.boxes + 1))]
     tasks = []
     for number in range(count):
-        drawn = (larger, fuller)[number % 2] if split == "valid_unseen" else size
+        drawn = sizes[number % len(sizes)]
         kind = f"{drawn.rows}x{drawn.columns}, {counted(drawn.boxes, 'box', 'boxes')}"
         tasks.append(Task(f"{split}/{number:05d}", kind, partial(_make, split, drawn, seed, number)))
     return tasks

@@ -5,13 +5,13 @@ The server is untrusted: its messages are limited in length and time, and used a
 
 from __future__ import annotations
 
-import math
 import socket
 import urllib.request
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hgpo.envs.base import StepResult
@@ -127,7 +127,7 @@ def read_page(address: Address, path: str, timeout: float) -> Json | None:
     try:
         with opener.open(address.pages + path, timeout=timeout) as answer:
             return parse_message(answer.read(MOST_BYTES).decode("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, HTTPException):
         return None
 
 
@@ -180,8 +180,8 @@ class ServerSettings:
     def read(self, data: Json) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Observation, reward, terminated, truncated and info of an answer, as in `hgpo.envs.base.Env`.
 
-        Fields `task`, `admissible_commands`, `tools` and `score` of the wrong type are left out, as are commands and
-        tools that are too long. Without a bool `won`, the reward decides (see `win_reward`).
+        Fields `task`, `admissible_commands`, `tools`, `state_key` and `score` of the wrong type are left out, as are
+        commands and tools that are too long. Without a bool `won`, the reward decides (see `win_reward`).
 
         Raises:
             EnvContractError: the answer does not follow OpenEnv's protocol, or has no text.
@@ -202,6 +202,8 @@ class ServerSettings:
             ]
         if "tools" in info and not (is_tools(info["tools"]) and len(str(info["tools"])) <= _MOST_CHARACTERS):
             del info["tools"]
+        if not isinstance(info.get("state_key", ""), str):
+            del info["state_key"]
         score = info.pop("score", None)
         if isinstance(score, int | float) and not isinstance(score, bool) and 0.0 <= score <= 1.0:
             info["score"] = score
@@ -230,9 +232,9 @@ def _shortened(text: str) -> str:
 
 
 def _number(value: object) -> float:
-    if not isinstance(value, int | float) or not math.isfinite(number := float(value)) or abs(number) > LARGEST_REWARD:
+    if not isinstance(value, int | float) or not -LARGEST_REWARD <= value <= LARGEST_REWARD:  # also for NaN
         raise EnvContractError(f"reward must be a number of magnitude up to {LARGEST_REWARD:g}, got {safe_repr(value)}")
-    return number
+    return float(value)
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -249,13 +251,14 @@ class OpenEnvEnv:
     start: Mapping[str, Any]
     first_seen: dict[int | None, str]
     _connection: Connection | None = None
+    _close: Callable[[], object] = field(default=lambda: None, init=False)
     _running: bool = field(default=False, init=False)
 
     def reset(self, *, seed: int | None = None) -> tuple[str, dict[str, Any]]:
         """Start a new episode."""
         if self._connection is None:
             self._connection = Connection(self.play.address, self.play.timeout)
-            weakref.finalize(self, self._connection.close)
+            self._close = weakref.finalize(self, self._connection.close)
         asked = {"seed": seed, **self.start} if seed is not None else dict(self.start)
         observation, _, terminated, truncated, info = self.play.read(self._connection.ask("reset", asked))
         if terminated or truncated:
@@ -282,6 +285,6 @@ class OpenEnvEnv:
         result = self.play.read(self._connection.ask("step", {self.play.action_field: action}))
         self._running = not (result[2] or result[3])
         if not self._running:
-            self._connection.close()
+            self._close()
             self._connection = None
         return result

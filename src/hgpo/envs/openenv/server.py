@@ -229,7 +229,7 @@ class EnvironmentServer:
         async with server:
             port = next(iter(server.sockets)).getsockname()[1]
             if is_loopback(host):
-                self._hosts = frozenset(f"{name}:{port}" for name in (LOOPBACK, "localhost", "[::1]", host))
+                self._hosts = own_hosts(host, port)
             yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     def _http_response(self, connection: ServerConnection, request: Request) -> Response | None:
@@ -311,6 +311,12 @@ def _answer(session: ClientSession, received: str | bytes) -> str | None:
         return None if answer is None else as_text(answer)
     except (TypeError, ValueError) as error:
         return as_text(error_message("EXECUTION_ERROR", f"the environment's info cannot be sent: {error}"))
+
+
+def own_hosts(host: str, port: int) -> frozenset[str]:
+    """The values of the header `Host` that name this machine; clients leave out port 80."""
+    names = (LOOPBACK, "localhost", "[::1]", host)
+    return frozenset(f"{name}:{port}" for name in names) | frozenset(names if port == 80 else ())
 
 
 def _object(properties: Json, *required: str) -> Json:

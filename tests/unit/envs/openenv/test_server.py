@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 import time
 import urllib.request
+import weakref
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
@@ -22,7 +25,9 @@ from websockets.sync.server import serve  # noqa: E402
 
 from hgpo.envs import make  # noqa: E402
 from hgpo.envs.env_checker import EnvContractError  # noqa: E402
-from hgpo.envs.openenv.server import Limits  # noqa: E402
+from hgpo.envs.openenv.client import read_page  # noqa: E402
+from hgpo.envs.openenv.protocol import parse_address  # noqa: E402
+from hgpo.envs.openenv.server import Limits, own_hosts  # noqa: E402
 from hgpo.envs.wrappers import LimitedSuite  # noqa: E402
 
 
@@ -151,6 +156,47 @@ def _wait_for_a_place(address: str) -> None:
                 return
         time.sleep(0.05)
     raise AssertionError("no session came free")
+
+
+def test_an_environment_keeps_no_ended_session(address: str) -> None:
+    environment = make(f"openenv:{address}").tasks("train")[0].make()
+    kept = []
+    for _ in range(3):
+        environment.reset(seed=1)
+        kept.append(len(weakref.finalize._registry))  # type: ignore[attr-defined]
+        while not any(environment.step("look")[2:4]):
+            pass
+    assert kept[0] == kept[1] == kept[2]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"garbage\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200,
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n\xff\xff",
+    ],
+)
+def test_a_page_that_is_no_http_is_not_read(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def reply() -> None:
+            client, _ = server.accept()
+            with client:
+                client.recv(10_000)
+                client.sendall(answer)
+
+        thread = threading.Thread(target=reply)
+        thread.start()
+        here = parse_address(f"http://127.0.0.1:{server.getsockname()[1]}")
+        assert read_page(here, "/schema", timeout=5.0) is None
+        thread.join()
+
+
+def test_the_usual_port_is_left_out_of_the_host() -> None:
+    assert {"127.0.0.1:8000", "localhost:8000", "[::1]:8000"} <= own_hosts("127.0.0.1", 8000)
+    assert not {"127.0.0.1", "localhost"} & own_hosts("127.0.0.1", 8000)
+    assert {"127.0.0.1", "localhost:80", "[::1]", "127.0.0.2"} <= own_hosts("127.0.0.2", 80)
 
 
 def test_a_redirect_is_not_followed(address: str) -> None:
