@@ -13,6 +13,7 @@ from pathlib import Path
 from hgpo.config import ConfigError, load_config
 from hgpo.integrations.verl.estimates import Finding, cost_findings
 from hgpo.integrations.verl.preflight import (
+    Machine,
     check_here,
     inspect_machine,
     installed_version,
@@ -83,21 +84,24 @@ def engine_findings(recipe: Path | None, overrides: Sequence[str]) -> list[Findi
     machine = inspect_machine()
     config = None if recipe is None else load_config(recipe, [*overrides, 'run.engine="verl"'])
     found = [_verl_finding()]
-    if machine.gpus:
-        found.append(Finding("GPUs", ", ".join(f"{size / 2**30:.1f} GiB" for size in machine.gpus)))
-    else:
-        visible = "none" if machine.gpus is not None else "none that nvidia-smi lists"
-        needed = config is not None and not on_cpu(config.policy)
-        remedy = "without a GPU: policy.device=cpu, for small experiments"
-        found.append(Finding("GPUs", visible, remedy, fatal=needed))
-    if config is None or not machine.gpus:
-        found += package_findings(machine, set())
+    if config is None or not on_cpu(config.policy):
+        found += _gpu_findings(machine, of_recipe=config is not None)
     if config is None or found[0].fatal:
         return found
     from hgpo.integrations.verl.launch import compose
 
     found += check_here(compose(config), machine, config.policy)
     return found if config.verl.evaluate_only else found + cost_findings(config)
+
+
+def _gpu_findings(machine: Machine, *, of_recipe: bool) -> list[Finding]:
+    """The GPUs, and the packages for them unless `check_here` names these: for a recipe on a machine with GPUs."""
+    if machine.gpus:
+        found = [Finding("GPUs", ", ".join(f"{size / 2**30:.1f} GiB" for size in machine.gpus))]
+        return found if of_recipe else found + package_findings(machine, set())
+    visible = "none" if machine.gpus is not None else "none that nvidia-smi lists"
+    remedy = "without a GPU: policy.device=cpu, for small experiments"
+    return [Finding("GPUs", visible, remedy, fatal=of_recipe), *package_findings(machine, set())]
 
 
 def machine_findings() -> list[Finding]:

@@ -117,6 +117,22 @@ def test_the_engine_is_looked_at_without_a_recipe(monkeypatch: pytest.MonkeyPatc
     assert "verl starts here." in table
 
 
+def test_a_recipe_for_cpus_needs_no_gpu_and_its_packages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, examine: Examine
+) -> None:
+    """verl is not installed for this test, so the checks that compose its settings are left out."""
+    monkeypatch.setattr(preflight, "installed_version", {"torch": "2.11.0+cpu"}.get)
+    monkeypatch.setattr(preflight, "_gpus", lambda: None)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('extends = "quickstart"\n[policy]\ndevice = "cpu"\n')
+    _, table = examine("--engine", "verl", str(recipe))
+    assert "verl │ missing" in table
+    assert "torch" not in table
+    assert "GPUs │" not in table
+    _, table = examine("--engine", "verl", str(recipe), "policy.device=auto")
+    assert "a build without CUDA" in table
+
+
 def test_an_engine_that_is_not_there_ends_with_one(monkeypatch: pytest.MonkeyPatch, examine: Examine) -> None:
     monkeypatch.setattr(preflight, "installed_version", lambda package: None)
     status, table = examine("--engine", "verl")
