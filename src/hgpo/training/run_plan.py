@@ -49,8 +49,8 @@ def plan_lines(config: Config, parameters: int, where: str) -> list[str]:
     tasks, episodes = rollout.tasks_per_update, rollout.tasks_per_update * rollout.group_size
     return [
         f"Model: {policy.model}, {about}{parameters:,} parameters{adapters}, {where}",
-        f"Plan: {counted(updates, 'update')}, each of {counted(tasks, 'task')} with {rollout.group_size} rollouts of at "
-        f"most {config.environment.max_steps} steps: up to {episodes * config.environment.max_steps:,} steps",
+        f"Plan: {counted(updates, 'update')}, each of {counted(tasks, 'task')} with {rollout.group_size} rollouts of "
+        f"at most {config.environment.max_steps} steps: up to {episodes * config.environment.max_steps:,} steps",
         *(f"Note: {note}" for note in _learning_rate_notes(policy, config.training, config.warm_start, parameters)),
         *(f"Note: {note}" for note in _response_length_notes(config.agent.template, policy.max_response_tokens)),
     ]

@@ -15,7 +15,7 @@ import reference
 from batches import Columns, columns, gammas, hgpo_options
 from hgpo.estimators import compute_advantages, diagnostics, names
 from hgpo.estimators.base import Advantages, Level
-from hgpo.estimators.diagnostics import BatchSummary, LevelSummary, summarise_levels
+from hgpo.estimators.diagnostics import BatchSummary, LevelSummary, starts_note, summarise_levels
 from hgpo.steps import StepBatch
 
 PAGE = Path(__file__).parents[3] / "docs" / "inspect.md"
@@ -98,7 +98,18 @@ def test_estimators_without_levels() -> None:
         "advantage_mean": pytest.approx(0),
         "advantage_deviation": summary.advantage_deviation,
         "advantage_zero_share": 0.0,
+        "unequal_starts": 0.0,
     }
+
+
+def test_tasks_are_counted_whose_trajectories_start_in_different_states() -> None:
+    batch = StepBatch.from_columns(
+        group=[0, 0, 0, 1, 1], trajectory=list("aabcd"), step=[1, 0, 0, 0, 0], observation=list("xyyzy"), reward=[0] * 5
+    )
+    summary = summary_of(batch)
+    assert (summary.unequal_starts, summary.flat()["unequal_starts"]) == (1, 0.5)
+    assert starts_note(0.5).startswith("in 50 % of the tasks, trajectories start in different states")
+    assert starts_note(0.0) == ""
 
 
 @pytest.mark.parametrize("estimator", names())
