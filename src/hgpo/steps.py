@@ -262,7 +262,8 @@ def _trajectory_groups(group_N: IntArray, trajectory_N: IntArray, labels: Mappin
             labels["group"][group_M[trajectory_N[row]]],
             labels["group"][group_N[row]],
         )
-        columns.fail("trajectory", row, f"trajectory {name!r} is in group {first!r} and in group {second!r}")
+        problem = f"trajectory {name!r} is in group {first!r} and in group {second!r}"
+        columns.fail("trajectory", row, f"{problem}; use ids that are unique in the batch, such as (group, trajectory)")
     return group_M
 
 
