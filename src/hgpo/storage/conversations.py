@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import Any
 
 from hgpo.keys import canonical_json
-from hgpo.storage.schema import converted, number, text
+from hgpo.storage.schema import converted, reward_number, text
 
 Step = dict[str, Any]
 
@@ -106,7 +106,7 @@ def _turn(message: Mapping[str, Any], where: str) -> Step:
     called = text(canonical_json(calls)) if calls else ""
     turn: Step = {"action": "\n".join(part for part in (spoken, called) if part)}
     if message.get("reward") is not None:
-        turn["reward"] = converted(message["reward"], number, f"{where}, reward")
+        turn["reward"] = converted(message["reward"], reward_number, f"{where}, reward")
     return turn
 
 
