@@ -106,10 +106,12 @@ def _gpu_findings(machine: Machine, *, of_recipe: bool) -> list[Finding]:
 
 def machine_findings() -> list[Finding]:
     """What is installed and registered here; fatal is only what the built-in trainer cannot do without."""
+    from hgpo.agents.base import AGENTS
     from hgpo.agents.prompts import TEMPLATES
     from hgpo.envs.registry import names as environment_names
     from hgpo.estimators import names as estimator_names
     from hgpo.policies.backends import BACKENDS
+    from hgpo.rollout.state_keys import STATE_KEYS
 
     if installed_version("torch") is not None:
         sys.stderr.write("Checking this machine; loading PyTorch takes a few seconds ...\n")
@@ -128,7 +130,9 @@ def machine_findings() -> list[Finding]:
         _device_finding(),
         Finding("CPU cores", str(os.cpu_count())),
         Finding("environments", ", ".join(environment_names())),
+        Finding("agents", ", ".join(AGENTS.names())),
         Finding("prompt templates", ", ".join(TEMPLATES.names())),
+        Finding("state keys", ", ".join(STATE_KEYS.names())),
         Finding("estimators", ", ".join(estimator_names())),
         Finding("policy backends", ", ".join(BACKENDS.names())),
         _games_finding(),

@@ -37,6 +37,8 @@ def test_it_names_what_it_promises(examine: Examine) -> None:
     for row in (
         f"hgpo │ {version('hgpo')} ",
         "verl │ ",
+        "agents │ direct, react",
+        "state keys │ json, observation",
         "ALFWorld games │ ",
         "WebShop shops │ ",
         "Training runs here.",
