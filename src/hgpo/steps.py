@@ -130,7 +130,8 @@ class StepBatch:
             response_log_prob: Log of the probability with which the policy chose the step's response, at most 0.
             truncated: True on the last step of a trajectory that a time limit cut, False elsewhere.
             embedding: A vector for the step's observation, N rows of D finite numbers: hidden states of a model, or a
-                numeric observation. Files have no such column.
+                numeric observation. The similarity of two is 1 minus half their squared distance, so scale hidden
+                states to length 1 (docs/algorithms/similar_states.md). Files have no such column.
 
         Raises:
             ValueError: The batch is empty, columns have unequal lengths, a value does not meet its description or is

@@ -44,7 +44,7 @@ class StepFile:
 
 
 def find_step_files(
-    path: Path,
+    path: Path | str,
     format: str = "auto",
     updates: Sequence[int] | None = None,
     columns: Collection[str] = (),
@@ -72,6 +72,7 @@ def find_step_files(
         raise ValueError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
     if format == "auto" and _LISTS_OF_TRAJECTORIES & set(columns):
         format = "trajectories"
+    path = Path(path)
     if path.is_file():
         suffix_of(path)
         files = [path]

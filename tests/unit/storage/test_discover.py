@@ -18,7 +18,7 @@ def test_names_without_numbers_are_counted(tmp_path, rows, write):
     write(tmp_path / "a.jsonl", rows)
     write(tmp_path / "metrics.jsonl", [])
     assert [(file.update, file.path.name) for file in find_step_files(tmp_path)] == [(1, "a.jsonl"), (2, "b.jsonl")]
-    assert find_step_files(tmp_path / "b.jsonl") == [StepFile(1, tmp_path / "b.jsonl", "hgpo", unit="")]
+    assert find_step_files(str(tmp_path / "b.jsonl")) == [StepFile(1, tmp_path / "b.jsonl", "hgpo", unit="")]
 
 
 def test_two_files_of_one_number_are_counted(tmp_path, rows, write):
