@@ -157,4 +157,9 @@ def _first_keys(file: Path) -> tuple[set[str], set[str]]:
             return set(), set()
         return set(schema.names), {field.name for field in schema if pa.types.is_nested(field.type)}
     first = next((row for _, row in parsed_rows(file) if isinstance(row, dict)), {})
-    return set(first), {key for key, value in first.items() if isinstance(value, list)}
+    return set(first), {key for key, value in first.items() if _is_list(value)}
+
+
+def _is_list(value: object) -> bool:
+    """Whether it is a list, or a list as JSON text."""
+    return isinstance(value, list) or (isinstance(value, str) and value.lstrip().startswith("[{"))

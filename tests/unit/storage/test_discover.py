@@ -107,3 +107,10 @@ def test_updates_that_are_not_there_are_refused_with_those_that_are(tmp_path, ro
 def test_number_ranges():
     assert number_ranges([3, 1, 2, 10, 7]) == "1 to 3, 7, 10"
     assert number_ranges([4]) == "4"
+
+
+def test_conversations_as_json_text_are_trajectories(tmp_path):
+    talk = json.dumps([{"role": "user", "content": "hall"}, {"role": "assistant", "content": "go"}])
+    (tmp_path / "a.jsonl").write_text(json.dumps({"group": 1, "reward": 1.0, "messages": talk}) + "\n")
+    [file] = find_step_files(tmp_path / "a.jsonl")
+    assert file.format == "trajectories"
