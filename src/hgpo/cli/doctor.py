@@ -6,11 +6,13 @@ import argparse
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hgpo.config import ConfigError, load_config
+from hgpo.envs.base import expanded_path
 from hgpo.integrations.verl.estimates import Finding, cost_findings
 from hgpo.integrations.verl.preflight import (
     Machine,
@@ -25,9 +27,9 @@ DESCRIPTION = """\
 Check this machine: hgpo, Python, packages, verl, devices, environments, and data. Ends with status 1 if training
 cannot run; training needs neither the report's packages nor verl nor real data.
 
-With --engine verl, check what that engine needs: packages and GPUs; with a recipe also the CPUs that Ray places
-(TransferQueue, placement groups) and estimates of GPU and host memory, GPU hours and disk. Ends with status 1 if verl
-would not start.
+With --engine verl, check what that engine needs: packages and GPUs; with a recipe also its paths of data, the CPUs that
+Ray places (TransferQueue, placement groups) and estimates of GPU and host memory, GPU hours and disk. Ends with status
+1 if verl would not start.
 
 examples:
   hgpo doctor
@@ -86,12 +88,28 @@ def engine_findings(recipe: Path | None, overrides: Sequence[str]) -> list[Findi
     found = [_verl_finding()]
     if config is None or not on_cpu(config.policy):
         found += _gpu_findings(machine, of_recipe=config is not None)
+    if config is not None:
+        found += _data_findings(config.environment.options)
     if config is None or found[0].fatal:
         return found
     from hgpo.integrations.verl.launch import compose
 
     found += check_here(compose(config), machine, config.policy)
     return found if config.verl.evaluate_only else found + cost_findings(config)
+
+
+def _data_findings(options: Mapping[str, Any]) -> list[Finding]:
+    """Paths among an environment's options that do not exist."""
+    found = []
+    for name, value in options.items():
+        if isinstance(value, str) and value.startswith(("$", "~", "/")):
+            try:
+                problem = "" if expanded_path(value).exists() else f"{value} does not exist"
+            except FileNotFoundError as error:
+                problem = str(error)
+            if problem:
+                found.append(Finding(f"environment.options.{name}", problem, fatal=True))
+    return found
 
 
 def _gpu_findings(machine: Machine, *, of_recipe: bool) -> list[Finding]:

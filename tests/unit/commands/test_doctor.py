@@ -135,6 +135,17 @@ def test_a_recipe_for_cpus_needs_no_gpu_and_its_packages(
     assert "a build without CUDA" in table
 
 
+def test_missing_data_of_a_recipe_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, examine: Examine) -> None:
+    monkeypatch.delenv("ALFWORLD_DATA", raising=False)
+    status, table = examine("--engine", "verl", "verl/alfworld")
+    assert status == 1
+    assert "environment.options.data_dir │ '$ALFWORLD_DATA' contains a variable that is not set" in table
+    monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path / "gone"))
+    assert "data_dir │ $ALFWORLD_DATA does not exist" in examine("--engine", "verl", "verl/alfworld")[1]
+    monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
+    assert "data_dir" not in examine("--engine", "verl", "verl/alfworld")[1]
+
+
 def test_an_engine_that_is_not_there_ends_with_one(monkeypatch: pytest.MonkeyPatch, examine: Examine) -> None:
     monkeypatch.setattr(preflight, "installed_version", lambda package: None)
     status, table = examine("--engine", "verl")
