@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from hgpo.estimators.diagnostics import LEVEL_HEADINGS, SHARES, starts_note
+from hgpo.estimators.diagnostics import LEVEL_HEADINGS, SHARES
 from hgpo.report.analysis import UpdateMetrics
 from hgpo.report.charts import level_names
 from hgpo.report.estimator_comparison import paper_settings, whose_levels
@@ -36,8 +36,7 @@ def print_report(console: Console, report: Report) -> None:
         say(f"  ! {visible(str(notice), 400)}", soft_wrap=True)
     if (rest := len(report.notices) - _MOST_NOTICES) > 0:
         say(f"  ! and {rest} more; the report lists all")
-    unequal = sum(update.summary.unequal_starts for update in report.updates)
-    for line in filter(None, (starts_note(unequal / max(report.tasks, 1)), report.won_rule, *report.matching)):
+    for line in filter(None, (report.won_rule, *report.matching)):
         say(visible(line, 400))
     if not report.updates:
         return
