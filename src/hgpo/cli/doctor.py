@@ -119,7 +119,8 @@ def _gpu_findings(machine: Machine, *, of_recipe: bool) -> list[Finding]:
         return found if of_recipe else found + package_findings(machine, set())
     visible = "none" if machine.gpus is not None else "none that nvidia-smi lists"
     remedy = "without a GPU: policy.device=cpu, for small experiments"
-    return [Finding("GPUs", visible, remedy, fatal=of_recipe), *package_findings(machine, set())]
+    packages = [replace(finding, fatal=finding.fatal and of_recipe) for finding in package_findings(machine, set())]
+    return [Finding("GPUs", visible, remedy, fatal=of_recipe), *packages]
 
 
 def machine_findings() -> list[Finding]:

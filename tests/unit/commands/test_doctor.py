@@ -119,6 +119,15 @@ def test_the_engine_is_looked_at_without_a_recipe(monkeypatch: pytest.MonkeyPatc
     assert "verl starts here." in table
 
 
+def test_a_machine_without_gpus_runs_the_engine_on_its_cpus(monkeypatch: pytest.MonkeyPatch, examine: Examine) -> None:
+    found = {"verl": "0.9.1", "ray": "2.60.0", "TransferQueue": "0.1.11", "torch": "2.11.0+cpu"}
+    monkeypatch.setattr(preflight, "installed_version", found.get)
+    monkeypatch.setattr(preflight, "_gpus", lambda: None)
+    status, table = examine("--engine", "verl")
+    assert status == 0
+    assert "GPUs │ none that nvidia-smi lists │ without a GPU: policy.device=cpu" in table
+
+
 def test_a_recipe_for_cpus_needs_no_gpu_and_its_packages(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, examine: Examine
 ) -> None:
