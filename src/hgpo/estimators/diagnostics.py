@@ -278,6 +278,33 @@ SHARES = frozenset(
 """Keys of `LEVEL_HEADINGS` whose figures are shown in percent."""
 
 
+def compared_with(level: Level, row: int) -> tuple[IntArray, FloatArray]:
+    """The rows of the batch that a row is compared with at a level, itself included, and their weights.
+
+    Returns:
+        int64[M], ascending, and float64[M]: 1 for an equal context, the kernel's weight for a similar one. Empty if the
+        step has no group at the level.
+
+    Example: of `compute_advantages(batch, "hgpo")`, `compared_with(advantages.levels[0], 5)[0]` are the steps that
+    share the state of row 5.
+    """
+    compared = level.comparison()
+    run_N, matches = compared.groups.run_N, compared.matches
+    here = int(np.argmax(compared.row_N == row))
+    weight_G = np.zeros(len(compared.groups.size_G))
+    if matches is None:
+        weight_G[run_N[here]] = 1.0
+    else:
+        pairs_E = matches.source_E == run_N[here]
+        weight_G[matches.target_E[pairs_E]] = matches.weight_E[pairs_E]
+    weight_N = weight_G[run_N]
+    if matches is not None and not matches.own_trajectory:
+        weight_N[(compared.trajectory_N == compared.trajectory_N[here]) & (run_N != run_N[here])] = 0.0
+    kept = np.flatnonzero((weight_N > 0.0) & (level.group[row] >= 0))
+    kept = kept[np.argsort(compared.row_N[kept])]
+    return compared.row_N[kept], weight_N[kept]
+
+
 def starts_note(share: float) -> str:
     """What a share of tasks with unequal starts means; "" if there is none."""
     if not share:
