@@ -39,6 +39,7 @@ METRICS: dict[str, dict[str, str]] = {
         "advantage_mean": "mean of the advantages",
         "advantage_deviation": "standard deviation of the advantages",
         "advantage_zero_share": "share of advantages that are exactly 0",
+        "unequal_starts": "share of the update's tasks whose trajectories start in different states (by `rollout.state`); 0 in a correct environment",
         "group_size_k": "mean over steps of the number of steps in the group",
         "group_trajectories_k": "mean over steps of the number of trajectories in the group",
         "group_usable_k": "share of steps for which the level is used",

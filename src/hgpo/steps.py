@@ -130,7 +130,8 @@ class StepBatch:
             response_log_prob: Log of the probability with which the policy chose the step's response, at most 0.
             truncated: True on the last step of a trajectory that a time limit cut, False elsewhere.
             embedding: A vector for the step's observation, N rows of D finite numbers: hidden states of a model, or a
-                numeric observation. Files have no such column.
+                numeric observation. The similarity of two is 1 minus half their squared distance, so scale hidden
+                states to length 1 (docs/algorithms/similar_states.md). Files have no such column.
 
         Raises:
             ValueError: The batch is empty, columns have unequal lengths, a value does not meet its description or is
@@ -262,7 +263,8 @@ def _trajectory_groups(group_N: IntArray, trajectory_N: IntArray, labels: Mappin
             labels["group"][group_M[trajectory_N[row]]],
             labels["group"][group_N[row]],
         )
-        columns.fail("trajectory", row, f"trajectory {name!r} is in group {first!r} and in group {second!r}")
+        problem = f"trajectory {name!r} is in group {first!r} and in group {second!r}"
+        columns.fail("trajectory", row, f"{problem}; use ids that are unique in the batch, such as (group, trajectory)")
     return group_M
 
 

@@ -1,5 +1,6 @@
 """The whole loop with real parts on a user's own environment: a corridor, a tiny model, real updates."""
 
+import itertools
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import pretend_device
+from corridor import Corridor
 from corridor_runs import RECIPE, quiet, untimed
 from corridor_runs import recipe as config
 from hgpo.assemble import resume, train
@@ -56,6 +58,17 @@ def test_stored_advantages_are_those_of_the_library(finished):
 def test_a_row_has_every_metric_that_is_explained_and_no_other(finished):
     always = explained() - OF_VERL_ALONE - OF_A_CRITIC - OF_FULL_MEMORY - OF_RECOMPUTED_LOG_PROBS
     assert all(general(row) == always for row in read_metrics(finished))
+
+
+def test_rollouts_that_start_in_different_states_are_warned_about(tmp_path, monkeypatch, capsys):
+    numbers = itertools.count()
+    reset = Corridor.reset
+    monkeypatch.setattr(
+        Corridor, "reset", lambda self, seed=None: (f"corridor {next(numbers)} place 0", reset(self)[1])
+    )
+    run = train(config(tmp_path, "training.updates=1", "evaluation.before=false"), quiet())
+    assert read_metrics(run)[0]["unequal_starts"] == 1.0
+    assert "Warning: in 100 % of the tasks, trajectories start in different states" in capsys.readouterr().err
 
 
 @pytest.mark.slow

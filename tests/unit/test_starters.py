@@ -73,6 +73,15 @@ def test_a_language_model_is_not_given_the_settings_of_a_tiny_one(capsys: pytest
     assert 'template = "household-reasoning"' in shown
 
 
+@pytest.mark.parametrize(("model", "rate"), [("tiny", "0.0005"), ("some/model", "1e-06")])
+def test_an_own_environment_gets_a_learning_rate_for_the_model(
+    model: str, rate: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "--env", "corridor:CorridorSuite", "--dry-run", f"policy.model={model}"]) == 0
+    training = capsys.readouterr().out.partition("[training]")[2].partition("[critic]")[0]
+    assert f"learning_rate = {rate}\n" in training
+
+
 def test_the_help_lists_the_names(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["train", "--help"])

@@ -145,7 +145,7 @@ def test_a_batch_can_be_pickled() -> None:
         ({"prompt": ["a", "b", "c", (np.datetime64("NaT"),)]}, "column 'prompt', row 3: .*contains NaN"),
         ({"observation": 3}, "column 'observation': cannot be read as a sequence"),
         ({"group": None}, "column 'group': expected a sequence"),
-        ({"group": ["g", "h", "h", "g"]}, "column 'trajectory', row 2: trajectory 'a' is in group 'g' and in"),
+        ({"group": ["g", "h", "h", "g"]}, "column 'trajectory', row 2: .* in group 'h'; use ids that are unique"),
         ({"penalty": [0, 0, 0, -0.1]}, "column 'penalty', row 3: is subtracted, so it must be at least 0"),
         ({"success": [0, 1, 2, 0]}, "column 'success', row 2: expected True or False"),
         ({"success": [0, 1, None, 0]}, "column 'success', row 2: missing value .*expected True or False"),

@@ -9,14 +9,16 @@ installed package, or named `"package.module:function"` in the recipe.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from hgpo.agents.checked import CheckedTemplate
 from hgpo.agents.prompts import HOUSEHOLD_REASONING, REASONING, TEMPLATES, AgentContext, Template
 from hgpo.agents.text_template import TextTemplate, is_text
 from hgpo.messages import Conversation
 from hgpo.options import converted_options
 from hgpo.plugins import Registry
+from hgpo.utils.text import safe_repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +73,19 @@ AGENTS: Registry[AgentMaker] = Registry(
 
 
 def make_agent(name: str, spec: AgentSpec, options: Mapping[str, Any] | None = None) -> Agent:
-    """The agent called `name`.
+    """The agent called `name`. A template from outside this package is checked wherever it is used.
 
     Raises:
-        ValueError: an unknown name, an unknown option or an invalid value.
+        ValueError: an unknown name, an unknown option or an invalid value, or the function returned no agent.
     """
     maker = AGENTS.get(name)
-    return maker(spec, **converted_options(f"agent {name!r}", maker, options or {}, given=1))
+    agent: object = maker(spec, **converted_options(f"agent {name!r}", maker, options or {}, given=1))
+    if not isinstance(agent, Agent):
+        raise ValueError(f"agent {name!r} has to return an hgpo.agents.Agent, and returned {safe_repr(agent)}")
+    kind = type(agent.template)
+    if kind.__module__.partition(".")[0] == "hgpo":
+        return agent
+    return replace(agent, template=CheckedTemplate(agent.template, f"the template {kind.__name__} of agent {name!r}"))
 
 
 def direct(spec: AgentSpec) -> Agent:

@@ -190,7 +190,7 @@ def print_summaries(estimator: str, summaries: Mapping[int, BatchSummary], unit:
     """Print the spread of the advantages of each update (or other `unit` of several files) and its levels' figures."""
     from rich.console import Console
 
-    from hgpo.estimators.diagnostics import LEVEL_HEADINGS
+    from hgpo.estimators.diagnostics import LEVEL_HEADINGS, starts_note
     from hgpo.report.summary import figure_text, level_table
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
@@ -203,6 +203,8 @@ def print_summaries(estimator: str, summaries: Mapping[int, BatchSummary], unit:
             f"{summary.advantage_min:+.3f} to {summary.advantage_max:+.3f}, exactly 0 for "
             f"{100 * summary.advantage_zero_share:.1f} %"
         )
+        if note := starts_note(summary.unequal_starts / summary.tasks):
+            console.print(note)
     terms = [(update, level) for update, summary in summaries.items() for level in summary.terms]
     if not terms:
         return

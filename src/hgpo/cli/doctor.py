@@ -6,13 +6,16 @@ import argparse
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hgpo.config import ConfigError, load_config
+from hgpo.envs.base import expanded_path
 from hgpo.integrations.verl.estimates import Finding, cost_findings
 from hgpo.integrations.verl.preflight import (
+    Machine,
     check_here,
     inspect_machine,
     installed_version,
@@ -24,9 +27,9 @@ DESCRIPTION = """\
 Check this machine: hgpo, Python, packages, verl, devices, environments, and data. Ends with status 1 if training
 cannot run; training needs neither the report's packages nor verl nor real data.
 
-With --engine verl, check what that engine needs: packages and GPUs; with a recipe also the CPUs that Ray places
-(TransferQueue, placement groups) and estimates of GPU and host memory, GPU hours and disk. Ends with status 1 if verl
-would not start.
+With --engine verl, check what that engine needs: packages and GPUs; with a recipe also its paths of data, the CPUs that
+Ray places (TransferQueue, placement groups) and estimates of GPU and host memory, GPU hours and disk. Ends with status
+1 if verl would not start.
 
 examples:
   hgpo doctor
@@ -83,15 +86,10 @@ def engine_findings(recipe: Path | None, overrides: Sequence[str]) -> list[Findi
     machine = inspect_machine()
     config = None if recipe is None else load_config(recipe, [*overrides, 'run.engine="verl"'])
     found = [_verl_finding()]
-    if machine.gpus:
-        found.append(Finding("GPUs", ", ".join(f"{size / 2**30:.1f} GiB" for size in machine.gpus)))
-    else:
-        visible = "none" if machine.gpus is not None else "none that nvidia-smi lists"
-        needed = config is not None and not on_cpu(config.policy)
-        remedy = "without a GPU: policy.device=cpu, for small experiments"
-        found.append(Finding("GPUs", visible, remedy, fatal=needed))
-    if config is None or not machine.gpus:
-        found += package_findings(machine, set())
+    if config is None or not on_cpu(config.policy):
+        found += _gpu_findings(machine, of_recipe=config is not None)
+    if config is not None:
+        found += _data_findings(config.environment.options)
     if config is None or found[0].fatal:
         return found
     from hgpo.integrations.verl.launch import compose
@@ -100,12 +98,39 @@ def engine_findings(recipe: Path | None, overrides: Sequence[str]) -> list[Findi
     return found if config.verl.evaluate_only else found + cost_findings(config)
 
 
+def _data_findings(options: Mapping[str, Any]) -> list[Finding]:
+    """Paths among an environment's options that do not exist."""
+    found = []
+    for name, value in options.items():
+        if isinstance(value, str) and value.startswith(("$", "~", "/")):
+            try:
+                problem = "" if expanded_path(value).exists() else f"{value} does not exist"
+            except FileNotFoundError as error:
+                problem = str(error)
+            if problem:
+                found.append(Finding(f"environment.options.{name}", problem, fatal=True))
+    return found
+
+
+def _gpu_findings(machine: Machine, *, of_recipe: bool) -> list[Finding]:
+    """The GPUs, and the packages for them unless `check_here` names these: for a recipe on a machine with GPUs."""
+    if machine.gpus:
+        found = [Finding("GPUs", ", ".join(f"{size / 2**30:.1f} GiB" for size in machine.gpus))]
+        return found if of_recipe else found + package_findings(machine, set())
+    visible = "none" if machine.gpus is not None else "none that nvidia-smi lists"
+    remedy = "without a GPU: policy.device=cpu, for small experiments"
+    packages = [replace(finding, fatal=finding.fatal and of_recipe) for finding in package_findings(machine, set())]
+    return [Finding("GPUs", visible, remedy, fatal=of_recipe), *packages]
+
+
 def machine_findings() -> list[Finding]:
     """What is installed and registered here; fatal is only what the built-in trainer cannot do without."""
+    from hgpo.agents.base import AGENTS
     from hgpo.agents.prompts import TEMPLATES
     from hgpo.envs.registry import names as environment_names
     from hgpo.estimators import names as estimator_names
     from hgpo.policies.backends import BACKENDS
+    from hgpo.rollout.state_keys import STATE_KEYS
 
     if installed_version("torch") is not None:
         sys.stderr.write("Checking this machine; loading PyTorch takes a few seconds ...\n")
@@ -124,7 +149,9 @@ def machine_findings() -> list[Finding]:
         _device_finding(),
         Finding("CPU cores", str(os.cpu_count())),
         Finding("environments", ", ".join(environment_names())),
+        Finding("agents", ", ".join(AGENTS.names())),
         Finding("prompt templates", ", ".join(TEMPLATES.names())),
+        Finding("state keys", ", ".join(STATE_KEYS.names())),
         Finding("estimators", ", ".join(estimator_names())),
         Finding("policy backends", ", ".join(BACKENDS.names())),
         _games_finding(),

@@ -35,6 +35,7 @@ examples:
 
 MOST_SHOWN = 2_000
 """Maximum number of characters shown of one text; a response may be very long."""
+_WIDTH = 13  # of the names of a step's parts
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -66,6 +67,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError(f"{arguments.what} is not a run: {Path(arguments.what, 'config.toml')} does not exist")
     if arguments.policy is not None:
         return _watch(arguments, arguments.policy, environment=arguments.what)
+    of_policy = {name: getattr(arguments, name) for name in ("server", "agent", "temperature")}
+    of_policy["prompts"] = arguments.prompts or None
+    if unused := [f"--{name}" for name, value in of_policy.items() if value is not None]:
+        raise ValueError(f"{', '.join(unused)}: nothing uses these if you play; add --policy MODEL")
     return _play_in_person(arguments)
 
 
@@ -193,14 +198,14 @@ def step_text(step: Mapping[str, Any], *, whole_prompt: bool = False) -> str:
     prompt = str(step.get("prompt") or "")
     parts = [f"── step {step['step'] + 1} " + "─" * 50]
     if whole_prompt:
-        parts.append(_indented("asked", prompt, most=len(prompt)))
+        parts.append(_indented("prompt", prompt, most=len(prompt)))
     elif prompt:
-        parts.append(f"asked     {len(prompt):,} characters (--prompts shows them)")
-    parts.append(_indented("answer", step.get("response")))
+        parts.append(_indented("prompt", f"{len(prompt):,} characters (--prompts shows them)"))
+    parts.append(_indented("response", step.get("response")))
     fault = f"   [ill-formed: {step['fault']}]" if step.get("fault") else ""
     parts.append(_indented("action", f"{step.get('action')}{fault}"))
-    parts.append(_indented("seen", step.get("next_observation")))
-    parts.append(f"reward    {step['reward']:g}{_end(step)}")
+    parts.append(_indented("observation", step.get("next_observation")))
+    parts.append(f"{'reward':<{_WIDTH}}{step['reward']:g}{_end(step)}")
     return "\n".join(part for part in parts if part)
 
 
@@ -219,4 +224,4 @@ def _indented(name: str, text: Any, most: int = MOST_SHOWN) -> str:
         return ""
     if len(shown) > most:
         shown = f"{shown[:most]}… ({len(shown):,} characters)"
-    return f"{name:<10}" + shown.replace("\n", "\n" + " " * 10)
+    return f"{name:<{_WIDTH}}" + shown.replace("\n", "\n" + " " * _WIDTH)

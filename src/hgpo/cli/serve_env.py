@@ -17,7 +17,7 @@ examples:
   hgpo serve-env webshop
   hgpo serve-env alfworld --option data_dir=~/alfworld/data --split train
   hgpo serve-env webshop --port 8001 --max-sessions 64 --max-steps 15
-  hgpo train recipe.toml environment.name=openenv:http://127.0.0.1:8000
+  hgpo train --env openenv:http://127.0.0.1:8000 policy.model=MODEL evaluation.split=SPLIT
 """
 
 

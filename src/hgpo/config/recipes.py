@@ -64,14 +64,16 @@ def starter_recipe(environment: str, model: str = "tiny") -> Path:
 def starter_settings(environment: str, model: str = "tiny") -> list[str]:
     """Settings of `hgpo train --env` for an environment without recipes, such as "package.module:factory".
 
-    A tiny policy first imitates the suite's expert; a language model gets a prompt that explains the format. If the
-    suite is a class with a tuple `splits`, training uses the first split and evaluation the last.
+    A tiny policy first imitates the suite's expert and has the quickstart's learning rate; a language model gets a
+    prompt that explains the format. If the suite is a class with a tuple `splits`, training uses the first split and
+    evaluation the last.
 
     Raises:
         ValueError: there is no such environment.
     """
     template = "agent.template=compact" if model == "tiny" else "agent.template=reasoning"
     settings = [f"environment.name={environment!r}", template, f"warm_start.enabled={str(model == 'tiny').lower()}"]
+    settings += ["training.learning_rate=5e-4"] if model == "tiny" else []
     splits = getattr(SUITES.get(environment), "splits", ())
     if isinstance(splits, tuple) and splits:
         settings += [f"environment.train_split={splits[0]!r}", f"evaluation.split={splits[-1]!r}"]

@@ -27,6 +27,7 @@ Positive = Annotated[int, Field(ge=1, le=_MOST)]
 Engine = Literal["built-in", "verl"]
 Loss = Literal["ppo", "gspo", "cispo"]
 VerlMode = Literal["sync", "colocate_async", "separate_async"]
+VerlRollout = Literal["vllm", "sglang", "vllm-cpu"]
 LossAggregation = Literal["token-mean", "sequence-mean", "constant", "micro-batch-token-mean"]
 
 
@@ -339,8 +340,7 @@ class TrackingSettings(SettingsSection):
     )
 
 
-VLLM_ON_CPU = "vllm-cpu"
-"""`verl.rollout`: vLLM's build for CPUs, behind verl's own server."""
+VLLM_ON_CPU: VerlRollout = "vllm-cpu"  # vLLM's build for CPUs, behind verl's own server
 
 
 class VerlSettings(SettingsSection):
@@ -355,7 +355,7 @@ class VerlSettings(SettingsSection):
     gpus_per_node: Positive = Field(1, description="GPUs per node; with policy.device = cpu, training processes.")
     mode: VerlMode = Field("sync", description="verl's trainer; the asynchronous ones sample ahead.")
     rollout_gpus: Positive = Field(1, description="Additional GPUs that only sample, for separate_async.")
-    rollout: str = Field("vllm", description="Rollout engine: vllm, sglang; on CPUs hgpo's sampler, or vllm-cpu.")
+    rollout: VerlRollout = Field("vllm", description="Rollout engine: vllm, sglang; on CPUs hgpo's own, or vllm-cpu.")
     tensor_parallel: Positive = Field(1, description="GPUs that share one copy of the rollout engine.")
     agent_workers: Positive = Field(8, description="Processes that play episodes, spread over the nodes.")
     environment_workers: Positive = Field(1, description="Processes with environments, per agent worker.")

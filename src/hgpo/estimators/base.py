@@ -8,7 +8,7 @@ Shapes: N steps, G groups of one level. Arrays suffixed _N are in group order, p
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
@@ -347,10 +347,8 @@ class Estimator:
         extra_keywords: keywords of `make_options` in addition to the fields of `options`.
         largest_gamma: the largest gamma with which it can be computed.
         follows_memory: whether a recipe without `history_length` takes `agent.history_length`.
+        avoids: column of `needs` -> the setting of an option that makes it unnecessary, for messages.
         keywords: all option names; computed.
-
-    Raises:
-        ValueError: `options` is not a dataclass.
     """
 
     name: str
@@ -363,10 +361,11 @@ class Estimator:
     extra_keywords: tuple[str, ...] = ()
     largest_gamma: float = 1.0
     follows_memory: bool = True
+    avoids: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
     keywords: tuple[str, ...] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        """Check the options' class, and fill in the label and the keywords."""
+        """Check the options' class (`ValueError`), and fill in the label and the keywords."""
         if not (isinstance(self.options, type) and dataclasses.is_dataclass(self.options)):
             raise ValueError(
                 f"estimator {self.name!r}: options must be a dataclass (the class, not an instance), got "
@@ -405,7 +404,8 @@ class Estimator:
             raise ValueError(f"{self.described(options)} needs gamma of at most {self.largest_gamma:g}, got {gamma:g}")
         for column in self.needs(options):
             if getattr(batch, column, None) is None:
-                raise ValueError(f"column {column!r}: {self.described(options)} needs it and the batch has none")
+                more = f"; {self.avoids[column]} needs none" if column in self.avoids else ""
+                raise ValueError(f"column {column!r}: {self.described(options)} needs it and the batch has none{more}")
         try:
             advantages = self.compute(batch, gamma, options)
         except (ColumnError, MemoryError):  # names the column and the row

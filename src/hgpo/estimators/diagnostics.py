@@ -187,6 +187,7 @@ class BatchSummary:
         steps: number of steps.
         trajectories: number of trajectories.
         tasks: number of tasks.
+        unequal_starts: number of tasks whose trajectories have different observations at step 0.
         advantage_mean: mean of the final advantages.
         advantage_deviation: standard deviation of the final advantages.
         advantage_min: smallest final advantage.
@@ -199,6 +200,7 @@ class BatchSummary:
     steps: int
     trajectories: int
     tasks: int
+    unequal_starts: int
     advantage_mean: float
     advantage_deviation: float
     advantage_min: float
@@ -225,6 +227,7 @@ class BatchSummary:
             "advantage_mean": self.advantage_mean,
             "advantage_deviation": self.advantage_deviation,
             "advantage_zero_share": self.advantage_zero_share,
+            "unequal_starts": self.unequal_starts / self.tasks,
         }
         for level in self.terms:
             for name, field in _FLAT_NAMES.items():
@@ -275,6 +278,50 @@ SHARES = frozenset(
 """Keys of `LEVEL_HEADINGS` whose figures are shown in percent."""
 
 
+def compared_with(level: Level, row: int) -> tuple[IntArray, FloatArray]:
+    """The rows of the batch that a row is compared with at a level, itself included, and their weights.
+
+    Returns:
+        int64[M], ascending, and float64[M]: 1 for an equal context, the kernel's weight for a similar one. Empty if the
+        step has no group at the level.
+
+    Example: of `compute_advantages(batch, "hgpo")`, `compared_with(advantages.levels[0], 5)[0]` are the steps that
+    share the state of row 5.
+    """
+    compared = level.comparison()
+    run_N, matches = compared.groups.run_N, compared.matches
+    here = int(np.argmax(compared.row_N == row))
+    weight_G = np.zeros(len(compared.groups.size_G))
+    if matches is None:
+        weight_G[run_N[here]] = 1.0
+    else:
+        pairs_E = matches.source_E == run_N[here]
+        weight_G[matches.target_E[pairs_E]] = matches.weight_E[pairs_E]
+    weight_N = weight_G[run_N]
+    if matches is not None and not matches.own_trajectory:
+        weight_N[(compared.trajectory_N == compared.trajectory_N[here]) & (run_N != run_N[here])] = 0.0
+    kept = np.flatnonzero((weight_N > 0.0) & (level.group[row] >= 0))
+    kept = kept[np.argsort(compared.row_N[kept])]
+    return compared.row_N[kept], weight_N[kept]
+
+
+def starts_note(share: float) -> str:
+    """What a share of tasks with unequal starts means; "" if there is none."""
+    if not share:
+        return ""
+    return (
+        f"in {100 * share:.0f} % of the tasks, trajectories start in different states, but estimators assume equal "
+        "starts: make tasks reproducible, or compare states by another key"
+    )
+
+
+def _unequal_starts(batch: StepBatch) -> int:
+    """Number of tasks whose trajectories have different first observations."""
+    first_M = batch.observation[batch.order[batch.trajectory_start[:-1]]]
+    task_U = np.unique(np.stack([batch.trajectory_group, first_M]), axis=1)[0]
+    return int(np.count_nonzero(np.bincount(task_U) > 1))
+
+
 def summarise_levels(batch: StepBatch, advantages: Advantages) -> BatchSummary:
     """Compute the statistics of a batch and of each of its levels; O(N log N) per level.
 
@@ -318,6 +365,7 @@ def summarise_levels(batch: StepBatch, advantages: Advantages) -> BatchSummary:
         steps=len(batch),
         trajectories=len(batch.trajectory_group),
         tasks=int(batch.group.max()) + 1,
+        unequal_starts=_unequal_starts(batch),
         advantage_mean=float(values_N.mean()),
         advantage_deviation=float(values_N.std()),
         advantage_min=float(values_N.min()),

@@ -327,4 +327,5 @@ NESTED_TD = Estimator(
     levels=lambda options: Matching.of(options).level_names(options.history_length, "before"),
     largest_gamma=LARGEST_GAMMA,
     follows_memory=False,
+    avoids={"response_log_prob": "action_power=0"},
 )

@@ -91,11 +91,11 @@ def show_summary(run: RunDirectory, reporter: Reporter) -> None:
         print_evaluation(reporter.console, after, before)
     reporter.say(
         f"\n{summary['estimator']}: success on {summary['episodes_evaluated']} held-out tasks of {summary['split']}: "
-        f"{_change(summary)}, {summary['updates']} updates, {summary['seconds']:.0f} s."
+        f"{_change(summary)}, {counted(summary['updates'], 'update')}, {summary['seconds']:.0f} s."
     )
     reporter.say("")
     for path, what in (
-        (run.metrics, f"every update's figures ({len(read_metrics(run))} rows)"),
+        (run.metrics, f"every update's figures ({counted(len(read_metrics(run)), 'row')})"),
         (run.rollouts, "every step with its prompt, response and advantage"),
         (run.checkpoints, "the trained policy, in Hugging Face format"),
         (run.summary, "the figures above"),

@@ -114,7 +114,8 @@ def _lines(rows: Rows, field: str, x: dict[str, Any], window: int) -> dict[str, 
     kept = {"update", "level", field, *band}
     values = [{key: value for key, value in row.items() if key in kept} for row in rows]
     axis = {"format": "~%"} if field in _SHARES else {}
-    y = {"field": field, "type": "quantitative", "title": None, "axis": axis, "scale": {"zero": field != "reward"}}
+    zero = field != "reward" or len({row[field] for row in rows}) == 1  # the only tick of an empty range is labelled 0
+    y = {"field": field, "type": "quantitative", "title": None, "axis": axis, "scale": {"zero": zero}}
     levels = list(dict.fromkeys(row["level"] for row in values if "level" in row))
     color: dict[str, Any] = _by_level(levels, PALETTE) if levels else {"value": PALETTE[0]}
     styles = {"strokeDash": _by_level(levels, DASHES), "shape": _by_level(levels, SHAPES)} if levels else {}

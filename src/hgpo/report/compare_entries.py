@@ -130,9 +130,8 @@ def read_source(source: Source, name: str | None = None) -> list[Entry]:
     chosen = source.name or name or newest_evaluation(run)
     if chosen is None or chosen not in present:
         which = "of its training" if chosen is None else repr(chosen)
-        raise ValueError(
-            f"{source.path} has no evaluation {which}; RUN:NAME selects one of: {', '.join(present) or 'none'}"
-        )
+        known = f"RUN:NAME selects one of: {', '.join(present)}" if present else "leave it out, or evaluate it first"
+        raise ValueError(f"{source.path} has no evaluation {which}; {known}")
     first = Entry("", source.path, read_evaluation(run.evaluation(chosen)), chosen, config)
     further = [] if source.name or name else _same_policy(run, config.training.updates, chosen, first.evaluation)
     return [first, *(replace(first, stored=read_evaluation(run.evaluation(other)), name=other) for other in further)]

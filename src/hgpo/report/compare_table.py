@@ -283,6 +283,7 @@ def _notes(group: Sequence[Entry], first: Entry) -> list[str]:
 
 _CONDITIONS: dict[str, Callable[[Entry], str | None]] = {
     "temperature": lambda entry: f"{entry.evaluation.temperature:g}",
+    "evaluation seeds": lambda entry: ", ".join(map(str, entry.evaluation.seeds)),
     "step limit": lambda entry: str(entry.config.environment.max_steps) if entry.config else None,
 }
 

@@ -187,7 +187,7 @@ def place_nodes(
 ) -> tuple[IntArray, FloatArray]:
     """Where each node of one task is drawn: its column, int64[V], and its position within the column, float64[V].
 
-    The column is the number of steps from the start along the shortest path.
+    The column is the number of steps from the start along the shortest path. Unconnected parts are side by side.
 
     Args:
         source_S, target_S: the edges, one per step; repeated edges and loops are allowed.
@@ -216,9 +216,16 @@ def place_nodes(
     others_V[last] = False
     if len(last) and others_V.any():
         column_V[last] = int(column_V[others_V].max()) + 1
-    placed = graph.layout_sugiyama(layers=column_V.tolist(), hgap=1, vgap=1, maxiter=SWEEPS)
-    row_V = np.array([x for x, _ in placed.coords[:nodes]], dtype=np.float64)
-    return column_V, row_V - row_V.min()
+    row_V, free = np.empty(nodes), 0.0
+    # igraph 1.0 reads beyond its arrays if it places a graph of several components.
+    for part in graph.connected_components(mode="weak"):
+        placed = graph.induced_subgraph(part).layout_sugiyama(
+            layers=column_V[part].tolist(), hgap=1, vgap=1, maxiter=SWEEPS
+        )
+        x_V = np.array([x for x, _ in placed.coords[: len(part)]], dtype=np.float64)
+        row_V[part] = x_V - x_V.min() + free
+        free = row_V[part].max() + 1.0
+    return column_V, row_V
 
 
 class Columns:

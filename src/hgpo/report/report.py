@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hgpo.estimators.diagnostics import starts_note
 from hgpo.report.analysis import BY_REWARDS, UNKNOWN, UpdateMetrics, analyse
 from hgpo.report.estimator_comparison import ReportEstimator, Training, report_estimators
 from hgpo.report.sampled import SampledTask, sample_tasks
@@ -37,7 +38,8 @@ class Report:
         notices: what was left out and why.
         steps, tasks: numbers of read steps and tasks over all updates.
         unit: what the numbers of the updates count, see `hgpo.storage.discover.StepFile`.
-        matching: what the state key matched, if one was applied, see `hgpo.rollout.keyed_steps.describe_matches`.
+        matching: what the state key matched, if one was applied (`hgpo.rollout.keyed_steps.describe_matches`), and
+            a note if trajectories of a task start in different states.
     """
 
     source: str
@@ -139,11 +141,13 @@ def build_report(
             matches.append(matched)
         analysed = analyse(steps, estimators, gamma)
         metrics.append(analysed.metrics)
-        if tasks := sampler.take(analysed.metrics.summary.tasks):
-            samples += sample_tasks(analysed, tasks)
+        if taken := sampler.take(analysed.metrics.summary.tasks):
+            samples += sample_tasks(analysed, taken)
     if not metrics and not known:
         reasons = "\n".join(f"  {notice}" for notice in found)
         raise ValueError(f"{path}: nothing can be reported\n{reasons}")
+    tasks = sum(update.summary.tasks for update in metrics)
+    unequal = sum(update.summary.unequal_starts for update in metrics)
     report = Report(
         source=str(path),
         training=training,
@@ -153,9 +157,9 @@ def build_report(
         samples=tuple(samples),
         notices=tuple(found),
         steps=sum(update.summary.steps for update in metrics),
-        tasks=sum(update.summary.tasks for update in metrics),
+        tasks=tasks,
         unit=files[0].unit if files else "update",
-        matching=tuple(describe_matches(matches)),
+        matching=tuple(filter(None, [*describe_matches(matches), starts_note(unequal / max(tasks, 1))])),
     )
     while report.sampled_steps > max_steps and report.sampled_tasks > 1:  # if the sampled tasks are long
         report = report.thinned(min(max_steps / report.sampled_steps, 1.0 - 1.0 / report.sampled_tasks))

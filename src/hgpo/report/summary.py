@@ -90,10 +90,12 @@ def _consistency(report: Report) -> list[str]:
         grouped, steps = sum(level.grouped_steps for level in levels), sum(level.steps for level in levels)
         alone, flipped = sum(level.alone for level in levels), sum(level.flipped for level in levels)
         compared = sum(level.compared for level in levels)
+        if not grouped:
+            continue
         lines.append(
-            f"{paper.label}, level {k}: {_share(steps, grouped)} of the steps in groups are with other prompts; if "
-            f"split by prompt, {_share(alone, steps)} of these are alone and {_share(flipped, compared)} of the rest "
-            "change sign"
+            f"{paper.label}, level {k}: {_share(steps, grouped)} of the steps in groups are with other prompts"
+            + (f"; if split by prompt, {_share(alone, steps)} of these are alone" if steps else "")
+            + (f" and {_share(flipped, compared)} of the rest change sign" if compared else "")
         )
     return lines
 
@@ -105,7 +107,7 @@ def _disagreements(report: Report) -> list[str]:
     for other in report.estimators[1:]:
         pair = f"{first.key} {other.key}"
         counts = [update.disagreement[pair] for update in report.updates if pair in update.disagreement]
-        if counts:
+        if sum(n for n, _ in counts):
             shares.append(f"{other.label} {_share(sum(d for _, d in counts), sum(n for n, _ in counts))}")
     return [f"signs opposite to {first.label}: {', '.join(shares)}"] if shares else []
 

@@ -4,7 +4,7 @@ The forms of OpenAI, Anthropic, LangChain and ShareGPT are read:
 
     {"role": "assistant", "content": "…", "tool_calls": [{"id": "call_1", "function": {"name": …, "arguments": "{…}"}}]}
     {"role": "assistant", "content": [{"type": "text", "text": "…"}, {"type": "tool_use", "name": …, "input": {…}}]}
-    {"role": "assistant", "content": "", "tool_calls": [{"name": …, "args": {…}, "id": "…"}]}
+    {"type": "ai", "content": "", "tool_calls": [{"name": …, "args": {…}, "id": "…"}]}, also as {"type": …, "data": {…}}
     {"from": "gpt", "value": "…"}
 
 Ids of tool calls are random, so they are not part of an action. Pictures are compared by content.
@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import Any
 
 from hgpo.keys import canonical_json
-from hgpo.storage.schema import converted, number, text
+from hgpo.storage.schema import converted, reward_number, text
 
 Step = dict[str, Any]
 
@@ -30,6 +30,7 @@ _ROLES = {
     _ACTING: ("assistant", "gpt", "model", "ai", "bot", "chatgpt", "function_call"),
 }
 _KIND = {role: kind for kind, roles in _ROLES.items() for role in roles}
+_TYPES = ("system", "human", "tool", "function", "ai")  # of LangChain's messages
 _TEXTS = ("text", "input_text", "output_text")
 _THOUGHTS = ("thinking", "redacted_thinking", "reasoning")
 _LONG_DATA = 200
@@ -57,6 +58,7 @@ def steps_of_conversation(messages: Sequence[Any]) -> list[Step]:
     in_turn = False
     for place, message in enumerate(messages):
         where = f"message {place}"
+        message = _with_role(message)
         kind = _kind(message, where)
         if kind == _SYSTEM:
             system.append(_content(message, where))
@@ -80,8 +82,16 @@ def steps_of_conversation(messages: Sequence[Any]) -> list[Step]:
 
 def turns_in(messages: Sequence[Mapping[str, Any]]) -> int:
     """The number of turns of the assistant in messages."""
-    acting = [_KIND.get(_role(message)) == _ACTING for message in messages]
+    acting = [_KIND.get(_role(_with_role(message))) == _ACTING for message in messages]
     return sum(now and not before for before, now in pairwise([False, *acting]))
+
+
+def _with_role(message: Any) -> Any:
+    """A message of LangChain with its type as `role`; any other message as it is."""
+    if not isinstance(message, Mapping) or "role" in message or message.get("type") not in _TYPES:
+        return message
+    data = message.get("data")
+    return {**(data if isinstance(data, Mapping) else message), "role": message["type"]}
 
 
 def _role(message: Mapping[str, Any]) -> str:
@@ -106,7 +116,7 @@ def _turn(message: Mapping[str, Any], where: str) -> Step:
     called = text(canonical_json(calls)) if calls else ""
     turn: Step = {"action": "\n".join(part for part in (spoken, called) if part)}
     if message.get("reward") is not None:
-        turn["reward"] = converted(message["reward"], number, f"{where}, reward")
+        turn["reward"] = converted(message["reward"], reward_number, f"{where}, reward")
     return turn
 
 

@@ -44,7 +44,7 @@ class StepFile:
 
 
 def find_step_files(
-    path: Path,
+    path: Path | str,
     format: str = "auto",
     updates: Sequence[int] | None = None,
     columns: Collection[str] = (),
@@ -72,6 +72,7 @@ def find_step_files(
         raise ValueError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
     if format == "auto" and _LISTS_OF_TRAJECTORIES & set(columns):
         format = "trajectories"
+    path = Path(path)
     if path.is_file():
         suffix_of(path)
         files = [path]
@@ -156,4 +157,9 @@ def _first_keys(file: Path) -> tuple[set[str], set[str]]:
             return set(), set()
         return set(schema.names), {field.name for field in schema if pa.types.is_nested(field.type)}
     first = next((row for _, row in parsed_rows(file) if isinstance(row, dict)), {})
-    return set(first), {key for key, value in first.items() if isinstance(value, list)}
+    return set(first), {key for key, value in first.items() if _is_list(value)}
+
+
+def _is_list(value: object) -> bool:
+    """Whether it is a list, or a list as JSON text."""
+    return isinstance(value, list) or (isinstance(value, str) and value.lstrip().startswith("[{"))

@@ -175,6 +175,11 @@ def number(value: object) -> float:
     return converted
 
 
+def reward_number(value: object) -> float:
+    """A number, or true as 1 and false as 0: the reward of many logs is the success."""
+    return float(value) if isinstance(value, bool) else number(value)
+
+
 def whole(value: object) -> int:
     """An integer of at least 0 and below 2**31."""
     if (converted := number(value)) != int(converted) or not 0 <= converted < 2**31:

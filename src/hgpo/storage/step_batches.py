@@ -190,10 +190,16 @@ def _stored_columns(table: pa.Table, file: Path | None) -> dict[str, str]:
         raise StorageError(
             f"no column {', '.join(missing)}. There are {', '.join(table.column_names) or 'no columns'}; "
             f"--column {missing[0]}=KEY reads it from another. Needed are {', '.join(BATCH_COLUMNS)}, optional "
-            f"{', '.join(OPTIONAL_BATCH_COLUMNS)}",
+            f"{', '.join(OPTIONAL_BATCH_COLUMNS)}{_conversation_hint(table)}",
             file,
         )
     return stored
+
+
+def _conversation_hint(table: pa.Table) -> str:
+    """How to read rows that are conversations under another key than `messages`."""
+    lists = [field.name for field in table.schema if pa.types.is_list(field.type) or pa.types.is_large_list(field.type)]
+    return f". If {lists[0]} is a conversation: --column messages={lists[0]}" if lists else ""
 
 
 def _truths(column: pa.ChunkedArray) -> list[bool] | None:

@@ -17,7 +17,18 @@ from typing import Any
 import pyarrow as pa
 
 from hgpo.storage.conversations import Step, steps_of_conversation
-from hgpo.storage.schema import Problems, converted, identifier, number, place_of, suffix_of, text, text_or_json, truth
+from hgpo.storage.schema import (
+    Problems,
+    converted,
+    identifier,
+    number,
+    place_of,
+    reward_number,
+    suffix_of,
+    text,
+    text_or_json,
+    truth,
+)
 from hgpo.storage.tables import joined_ids, read_lines, read_parquet
 
 KEYS = ("group", "trajectory", "messages", "steps", "reward", "rewards", "success")
@@ -25,7 +36,7 @@ KEYS = ("group", "trajectory", "messages", "steps", "reward", "rewards", "succes
 
 _STEP_COLUMNS: Mapping[str, tuple[Callable[[Any], Any], pa.DataType]] = {
     "observation": (text_or_json, pa.large_string()),
-    "reward": (number, pa.float64()),
+    "reward": (reward_number, pa.float64()),
     "action": (text_or_json, pa.large_string()),
     "response": (text, pa.large_string()),
     "prompt": (text, pa.large_string()),
@@ -136,9 +147,10 @@ def _reward(steps: list[Step], line: Mapping[str, Any], keys: Mapping[str, str])
         found = f"has {' and '.join(sources)}" if sources else "no reward"
         raise ValueError(
             f"{found}: give one of {final} (of the whole trajectory), {each} (one per step), or a reward in each step"
+            + ("; --column reward=success takes the success" if not sources and line["success"] is not None else "")
         )
     if line["rewards"] is not None:
-        rewards = [converted(value, number, each) for value in _list(line["rewards"], each)]
+        rewards = [converted(value, reward_number, each) for value in _list(line["rewards"], each)]
         if len(rewards) != len(steps):
             raise ValueError(f"{each} has {len(rewards)} numbers for {len(steps)} steps")
     elif own:
@@ -147,7 +159,7 @@ def _reward(steps: list[Step], line: Mapping[str, Any], keys: Mapping[str, str])
             raise ValueError(f"step {lacking} has no reward, though others have one; write 0 where there is none")
         return
     else:
-        rewards = [0.0] * (len(steps) - 1) + [converted(line["reward"], number, final)]
+        rewards = [0.0] * (len(steps) - 1) + [converted(line["reward"], reward_number, final)]
     for step, reward in zip(steps, rewards, strict=True):
         step["reward"] = reward
 

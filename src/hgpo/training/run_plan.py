@@ -24,6 +24,7 @@ from hgpo.policies.vllm import GPU_SHARE
 from hgpo.policies.weights import computes_in_bfloat16
 from hgpo.runs.metrics import GIB, memory_field, status_bytes
 from hgpo.utils.progress import Reporter
+from hgpo.utils.text import counted
 
 _TINY = 20_000_000  # parameters; language models have more, policies that are trained from scratch here have fewer
 _SLOW, _FAST = 1e-5, 2e-4  # learning rates: too small for a tiny policy; so large that a language model forgets
@@ -45,11 +46,11 @@ def plan_lines(config: Config, parameters: int, where: str) -> list[str]:
     policy, rollout, updates = config.policy, config.rollout, config.training.updates
     about = "at most " if policy.model == "tiny" else ""  # its vocabulary is known after the demonstrations
     adapters = f", of which adapters of rank {policy.lora.rank} are trained" if policy.lora.rank else ""
-    episodes = rollout.tasks_per_update * rollout.group_size
+    tasks, episodes = rollout.tasks_per_update, rollout.tasks_per_update * rollout.group_size
     return [
         f"Model: {policy.model}, {about}{parameters:,} parameters{adapters}, {where}",
-        f"Plan: {updates} updates, each of {rollout.tasks_per_update} tasks with {rollout.group_size} rollouts of at "
-        f"most {config.environment.max_steps} steps: up to {episodes * config.environment.max_steps:,} steps",
+        f"Plan: {counted(updates, 'update')}, each of {counted(tasks, 'task')} with {rollout.group_size} rollouts of "
+        f"at most {config.environment.max_steps} steps: up to {episodes * config.environment.max_steps:,} steps",
         *(f"Note: {note}" for note in _learning_rate_notes(policy, config.training, config.warm_start, parameters)),
         *(f"Note: {note}" for note in _response_length_notes(config.agent.template, policy.max_response_tokens)),
     ]

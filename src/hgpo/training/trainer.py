@@ -17,6 +17,7 @@ import torch
 
 from hgpo.config import TrainingSettings
 from hgpo.estimators import Advantages
+from hgpo.estimators.diagnostics import starts_note
 from hgpo.evaluation.eval_history import (
     evaluation_due,
     evaluation_figures,
@@ -145,6 +146,8 @@ class Trainer:
         began = time.monotonic()
         row = self.one_update()
         append_metrics(self.run, row)
+        if row["update"] == 1 and (note := starts_note(row["unequal_starts"])):
+            self.reporter.warn(f"Warning: {note}")
         self.update_seconds.append(time.monotonic() - began)
         return row
 

@@ -215,11 +215,14 @@ def encode_demonstrations(
     usage = language_model.limits
     prompts = language_model.encoder.encode_prompts([prompt for prompt, _ in demonstrations])
     responses = language_model.encode_responses([response for _, response in demonstrations])
-    for index, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
-        if len(prompt) > usage.prompt_tokens or len(response) > usage.response_tokens:
+    for kind, encoded, limit in (
+        ("prompt", prompts, usage.prompt_tokens),
+        ("response", responses, usage.response_tokens),
+    ):
+        if (longest := max(map(len, encoded))) > limit:
             raise ValueError(
-                f"demonstration {index} has {len(prompt)} prompt and {len(response)} response tokens; raise the limits "
-                f"{usage.prompt_tokens} (max_prompt_tokens) and {usage.response_tokens} (max_response_tokens)"
+                f"a demonstration takes {longest} {kind} tokens: set policy.max_{kind}_tokens ({limit}) to at least "
+                f"{longest}"
             )
     return [
         Sample(prompt, response, np.zeros(len(response), dtype=np.float32), 0.0)

@@ -37,6 +37,8 @@ def test_it_names_what_it_promises(examine: Examine) -> None:
     for row in (
         f"hgpo │ {version('hgpo')} ",
         "verl │ ",
+        "agents │ direct, react",
+        "state keys │ json, observation",
         "ALFWorld games │ ",
         "WebShop shops │ ",
         "Training runs here.",
@@ -115,6 +117,42 @@ def test_the_engine_is_looked_at_without_a_recipe(monkeypatch: pytest.MonkeyPatc
     assert "vllm │ 0.33.0 │" in table
     assert "flash-attn │ missing │ pip install --no-build-isolation flash-attn" in table
     assert "verl starts here." in table
+
+
+def test_a_machine_without_gpus_runs_the_engine_on_its_cpus(monkeypatch: pytest.MonkeyPatch, examine: Examine) -> None:
+    found = {"verl": "0.9.1", "ray": "2.60.0", "TransferQueue": "0.1.11", "torch": "2.11.0+cpu"}
+    monkeypatch.setattr(preflight, "installed_version", found.get)
+    monkeypatch.setattr(preflight, "_gpus", lambda: None)
+    status, table = examine("--engine", "verl")
+    assert status == 0
+    assert "GPUs │ none that nvidia-smi lists │ without a GPU: policy.device=cpu" in table
+
+
+def test_a_recipe_for_cpus_needs_no_gpu_and_its_packages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, examine: Examine
+) -> None:
+    """verl is not installed for this test, so the checks that compose its settings are left out."""
+    monkeypatch.setattr(preflight, "installed_version", {"torch": "2.11.0+cpu"}.get)
+    monkeypatch.setattr(preflight, "_gpus", lambda: None)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('extends = "quickstart"\n[policy]\ndevice = "cpu"\n')
+    _, table = examine("--engine", "verl", str(recipe))
+    assert "verl │ missing" in table
+    assert "torch" not in table
+    assert "GPUs │" not in table
+    _, table = examine("--engine", "verl", str(recipe), "policy.device=auto")
+    assert "a build without CUDA" in table
+
+
+def test_missing_data_of_a_recipe_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, examine: Examine) -> None:
+    monkeypatch.delenv("ALFWORLD_DATA", raising=False)
+    status, table = examine("--engine", "verl", "verl/alfworld")
+    assert status == 1
+    assert "environment.options.data_dir │ '$ALFWORLD_DATA' contains a variable that is not set" in table
+    monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path / "gone"))
+    assert "data_dir │ $ALFWORLD_DATA does not exist" in examine("--engine", "verl", "verl/alfworld")[1]
+    monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
+    assert "data_dir" not in examine("--engine", "verl", "verl/alfworld")[1]
 
 
 def test_an_engine_that_is_not_there_ends_with_one(monkeypatch: pytest.MonkeyPatch, examine: Examine) -> None:

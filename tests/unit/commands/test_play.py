@@ -44,6 +44,11 @@ def test_text_of_an_environment_cannot_act_on_the_terminal(monkeypatch, capsys) 
     assert "a�[2J�b�c\nsecond\tline\n" in play(monkeypatch, capsys, "\n", "corridor:CorridorSuite")
 
 
+def test_settings_of_a_policy_need_a_policy(capsys) -> None:
+    assert main(["play", "corridor:CorridorSuite", "--temperature", "0", "--prompts"]) == 2
+    assert "--temperature, --prompts: nothing uses these if you play; add --policy MODEL" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_household_games_list_what_they_did(monkeypatch, capsys) -> None:
     shown = play(monkeypatch, capsys, "?\n\n", "alfworld")
@@ -73,9 +78,9 @@ def test_a_served_model_is_watched_through_an_agent(capsys) -> None:
         words = ["corridor:CorridorSuite", "--policy", "m", "--server", server.url, "--agent", "react", "--prompts"]
         assert main(["play", *words, "--split", "held_out"]) == 0
     shown = capsys.readouterr().out
-    assert shown.count("answer    Thought: on.\n          Action: ") == 3
+    assert shown.count("response     Thought: on.\n             Action: ") == 3
     assert "Your task: open the door at place 2" in shown
-    assert shown.endswith("reward    10, won\n[won, 1 trial, 3 steps]\n")
+    assert shown.endswith("reward       10, won\n[won, 1 trial, 3 steps]\n")
 
 
 def test_a_stored_game_is_shown_again(tmp_path, capsys) -> None:

@@ -15,24 +15,24 @@ STEP = {
 def test_a_step_is_told_with_its_prompt_folded():
     assert step_text(STEP).splitlines() == [
         "── step 3 " + "─" * 50,
-        "asked     33 characters (--prompts shows them)",
-        "answer    Thought: there it is.",
-        "          Action: open door",
-        "action    open door",
-        "seen      The door is open.",
-        "reward    10, won",
+        "prompt       33 characters (--prompts shows them)",
+        "response     Thought: there it is.",
+        "             Action: open door",
+        "action       open door",
+        "observation  The door is open.",
+        "reward       10, won",
     ]
 
 
 def test_the_prompt_is_shown_in_full_where_it_is_asked_for():
-    assert "asked     task : open the door\n          now : a hall" in step_text(STEP, whole_prompt=True)
+    assert "prompt       task : open the door\n             now : a hall" in step_text(STEP, whole_prompt=True)
 
 
 def test_what_went_wrong_is_said():
     told = step_text({**STEP, "fault": "no Action:", "won": False, "truncated": True, "prompt": None})
-    assert "action    open door   [ill-formed: no Action:]" in told
-    assert told.endswith("reward    10, cut at the step limit")
-    assert "asked" not in told
+    assert "action       open door   [ill-formed: no Action:]" in told
+    assert told.endswith("reward       10, cut at the step limit")
+    assert "prompt" not in told
 
 
 def test_nothing_acts_on_the_terminal_and_nothing_is_endless():

@@ -10,6 +10,7 @@ import pytest
 
 from compared import write_run
 from hgpo.cli.main import main
+from hgpo.estimators.diagnostics import starts_note
 from hgpo.report.report import build_report
 from house import write_rows
 from stored_rollouts import read_rollouts
@@ -80,9 +81,10 @@ def test_a_report_shows_observations_and_keys(talks: Path) -> None:
     [sampled] = report.samples
     assert sampled.texts["observation"][0] == "Hello, this is number 0."
     assert sampled.texts["state"][:2] == ("no tool call", '[{"arguments": {"order": 7}, "name": "find"}]')
-    assert report.matching[0].startswith("state key tool_call: 83.3 %")
+    [matched] = report.matching
+    assert matched.startswith("state key tool_call: 83.3 %")
     plain = build_report(talks)
-    assert plain.matching == ()
+    assert plain.matching == (starts_note(1.0),)
     assert "state" not in plain.samples[0].texts
 
 

@@ -111,7 +111,7 @@ def test_an_evaluation_that_a_run_lacks_is_named_with_those_it_has(run: Path, tm
     with pytest.raises(ValueError, match=r"has no evaluation '\.\./config'"):
         read_entries([f"{run}:../config"])
     empty = write_run(tmp_path / "empty", {})
-    with pytest.raises(ValueError, match="no evaluation of its training; RUN:NAME selects one of: none"):
+    with pytest.raises(ValueError, match="no evaluation of its training; leave it out, or evaluate it first"):
         read_entries([str(empty)])
 
 

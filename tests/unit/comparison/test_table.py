@@ -121,7 +121,7 @@ def test_the_reference_is_the_first_row_or_the_named_one() -> None:
 
 def test_notes_name_other_conditions_other_settings_and_failures() -> None:
     first = run_entry("grpo", 1, won(5))
-    warm = replace(entry("warm", won(5), failed=2).stored, evaluation=panel(won(5), temperature=1.0))
+    warm = replace(entry("warm", won(5), failed=2).stored, evaluation=panel(won(5), temperature=1.0, seeds=(2,)))
     rows = (
         compare(
             [
@@ -142,6 +142,7 @@ def test_notes_name_other_conditions_other_settings_and_failures() -> None:
     assert notes["wide"] == ("other environment.options than the reference",)
     assert notes["warm"] == (
         "temperature 1 (reference: 0.4)",
+        "evaluation seeds 2 (reference: 1)",
         "2 of 12 episodes failed and are not counted in success",
     )
     assert notes["mixed"] == (

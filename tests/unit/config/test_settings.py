@@ -44,5 +44,7 @@ def test_what_it_cannot_be_is_refused_by_name() -> None:
         read_config(None, [MODEL, "training.recompute_log_probs=sometimes"])
     with pytest.raises(ConfigError, match=r"training\.importance_cap"):
         read_config(None, [MODEL, "training.importance_cap=0.5"])
+    with pytest.raises(ConfigError, match=r"verl\.rollout: Input should be 'vllm', 'sglang' or 'vllm-cpu'"):
+        read_config(None, [MODEL, "verl.rollout=sgl"])
     with pytest.raises(ConfigError, match=r"policy\.lora\.dropout = 0\.1 is used only by the engine 'built-in'"):
         read_config(None, [MODEL, "run.engine=verl", "policy.lora.rank=4", "policy.lora.dropout=0.1"])

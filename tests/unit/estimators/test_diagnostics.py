@@ -15,7 +15,13 @@ import reference
 from batches import Columns, columns, gammas, hgpo_options
 from hgpo.estimators import compute_advantages, diagnostics, names
 from hgpo.estimators.base import Advantages, Level
-from hgpo.estimators.diagnostics import BatchSummary, LevelSummary, summarise_levels
+from hgpo.estimators.diagnostics import (
+    BatchSummary,
+    LevelSummary,
+    compared_with,
+    starts_note,
+    summarise_levels,
+)
 from hgpo.steps import StepBatch
 
 PAGE = Path(__file__).parents[3] / "docs" / "inspect.md"
@@ -98,7 +104,44 @@ def test_estimators_without_levels() -> None:
         "advantage_mean": pytest.approx(0),
         "advantage_deviation": summary.advantage_deviation,
         "advantage_zero_share": 0.0,
+        "unequal_starts": 0.0,
     }
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"early": "drop"},
+        {"match_by": "embedding", "match_threshold": 0.5, "match_kernel": "epanechnikov"},
+        {"match_by": "embedding", "match_threshold": 0.5, "match_own_trajectory": False},
+    ],
+)
+def test_the_steps_that_a_step_is_compared_with(options: dict[str, Any]) -> None:
+    rng = np.random.default_rng(0)
+    trajectory, step = np.repeat(np.arange(8), 5), np.tile(np.arange(5), 8)
+    place = rng.integers(0, 12, 40)
+    batch = StepBatch.from_columns(
+        group=trajectory // 4, trajectory=trajectory, step=step, observation=place, reward=rng.random(40),
+        embedding=place[:, None] / 2.0,
+    )  # fmt: skip
+    advantages = compute_advantages(batch, "hgpo", history_length=1, **options)
+    for level in advantages.levels:
+        for row in range(40):
+            rows, weights = compared_with(level, row)
+            assert len(rows) == level.size[row]
+            assert len(rows) == 0 or row in rows
+            if len(rows):
+                assert np.average(advantages.returns[rows], weights=weights) == pytest.approx(level.mean[row])
+
+
+def test_tasks_are_counted_whose_trajectories_start_in_different_states() -> None:
+    batch = StepBatch.from_columns(
+        group=[0, 0, 0, 1, 1], trajectory=list("aabcd"), step=[1, 0, 0, 0, 0], observation=list("xyyzy"), reward=[0] * 5
+    )
+    summary = summary_of(batch)
+    assert (summary.unequal_starts, summary.flat()["unequal_starts"]) == (1, 0.5)
+    assert starts_note(0.5).startswith("in 50 % of the tasks, trajectories start in different states")
+    assert starts_note(0.0) == ""
 
 
 @pytest.mark.parametrize("estimator", names())

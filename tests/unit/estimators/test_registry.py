@@ -87,6 +87,8 @@ def test_an_estimator_needs_the_columns_it_says_and_no_others(name: str, options
 def test_a_missing_column_is_said_with_the_options_that_ask_for_it() -> None:
     with pytest.raises(ValueError, match="column 'prompt': estimator 'hgpo' with context='prompt' needs it"):
         compute_advantages(BATCH, "hgpo", context="prompt")
+    with pytest.raises(ValueError, match=r"column 'response_log_prob': .* has none; action_power=0 needs none"):
+        compute_advantages(StepBatch.from_columns(**{k: COLUMNS[k] for k in list(COLUMNS)[:6]}), "nested_td")
     with pytest.raises(ValueError, match="column 'value': estimator 'gae' needs it"):
         compute_advantages(BATCH, "gae")
 

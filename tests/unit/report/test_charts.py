@@ -51,6 +51,19 @@ def test_values_keep_the_order_of_their_rows(folder):
             assert list(value)[: len(known)] == known, chart["id"]
 
 
+def test_one_reward_has_an_axis_from_zero(folder):
+    """Vega labels the only tick of an empty range 0, whatever the value is."""
+
+    def from_zero(*rewards):
+        metrics = tuple({"update": 1 + place, "reward": reward} for place, reward in enumerate(rewards))
+        charts = overview_charts(build_report(folder, Training(metrics=metrics)))
+        [reward] = [chart["spec"]["layer"][0]["encoding"]["y"] for chart in charts if chart["id"] == "reward"]
+        return reward["scale"]["zero"]
+
+    assert from_zero(0.4, 0.4)
+    assert not from_zero(0.4, 0.5)
+
+
 def test_every_chart_has_values_and_every_level_its_colour_dash_and_shape(folder):
     charts = {chart["id"]: chart["spec"] for chart in overview_charts(build_report(folder))}
     assert {"success", "length", "usable", "sizes", "weight"} <= charts.keys()

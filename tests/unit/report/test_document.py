@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -80,3 +83,17 @@ def test_columns_are_steps_from_the_start_and_ends_come_last():
 def test_one_node_alone():
     column_V, row_V = place_nodes(np.array([0]), np.array([0]), np.array([0]), 1, np.array([], dtype=np.int64))
     assert (column_V.tolist(), row_V.tolist()) == ([0], [0.0])
+
+
+def test_unconnected_parts_are_placed_side_by_side():
+    """A cycle 0, 1, 2 and a star from 3. In a process of its own: igraph 1.0 crashes if it places both at once."""
+    code = """if True:
+        import numpy as np
+        from hgpo.report.document import place_nodes
+        leaves = np.arange(4, 1004)
+        source, target = np.append([0, 1, 2], np.full(1000, 3)), np.append([1, 2, 0], leaves)
+        column_V, row_V = place_nodes(source, target, np.array([0, 3]), 1004, np.array([], dtype=np.int64))
+        assert column_V[:5].tolist() == [0, 1, 2, 0, 1]
+        assert row_V[:3].min() == 0 and row_V[3:].min() == row_V[:3].max() + 1
+    """
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -22,6 +22,14 @@ def test_it_counts_and_compares_first_and_last(folder):
     assert max(map(len, text.splitlines())) <= 100
 
 
+def test_steps_that_are_compared_with_none_have_no_shares(tmp_path, write):
+    steps = [{"group": "g", "trajectory": t, "step": 0, "observation": f"room {t}", "reward": 0} for t in "ab"]
+    write(tmp_path / "1.jsonl", [{**step, "prompt": step["observation"]} for step in steps])
+    text = printed(build_report(tmp_path))
+    assert "other prompts" not in text
+    assert "signs opposite" not in text
+
+
 def test_notices_are_shown_without_anything_that_acts(folder, rows, write):
     rows[0] = {**rows[0], "reward": "x"}
     write(folder / "00001\x1b[31m\u202e.jsonl", rows)

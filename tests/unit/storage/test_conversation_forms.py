@@ -73,6 +73,23 @@ def test_equal_calls_are_equal_actions_and_others_are_not(tmp_path: Path, other:
     assert (one["action"] == another["action"]) == (other in SAME_ACTION.values())
 
 
+@pytest.mark.parametrize(
+    "as_dict", [lambda message: message, lambda message: {"type": message["type"], "data": message}]
+)
+def test_messages_of_langchain_are_read_as_dumped_and_as_dicts(tmp_path: Path, as_dict: Any) -> None:
+    call = {"name": "book", "args": {"seat": 1}, "id": "7", "type": "tool_call"}
+    talk = [
+        {"type": "system", "content": "Book seats."},
+        {"type": "human", "content": "hello"},
+        {"type": "ai", "content": "", "tool_calls": [call]},
+        {"type": "tool", "content": "booked", "tool_call_id": "7"},
+        {"type": "ai", "content": "done", "tool_calls": []},
+    ]
+    [[first, second]] = steps_of(tmp_path, [as_dict(message) for message in talk])
+    assert (first["observation"], first["action"]) == ("hello", '[{"arguments": {"seat": 1}, "name": "book"}]')
+    assert (second["observation"], second["action"]) == ("booked", "done")
+
+
 def picture(data: str, **more: Any) -> list[Any]:
     return [{"type": "image_url", "image_url": {"url": data}, **more}, {"type": "text", "text": "What is it?"}]
 

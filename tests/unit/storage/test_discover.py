@@ -18,7 +18,7 @@ def test_names_without_numbers_are_counted(tmp_path, rows, write):
     write(tmp_path / "a.jsonl", rows)
     write(tmp_path / "metrics.jsonl", [])
     assert [(file.update, file.path.name) for file in find_step_files(tmp_path)] == [(1, "a.jsonl"), (2, "b.jsonl")]
-    assert find_step_files(tmp_path / "b.jsonl") == [StepFile(1, tmp_path / "b.jsonl", "hgpo", unit="")]
+    assert find_step_files(str(tmp_path / "b.jsonl")) == [StepFile(1, tmp_path / "b.jsonl", "hgpo", unit="")]
 
 
 def test_two_files_of_one_number_are_counted(tmp_path, rows, write):
@@ -107,3 +107,10 @@ def test_updates_that_are_not_there_are_refused_with_those_that_are(tmp_path, ro
 def test_number_ranges():
     assert number_ranges([3, 1, 2, 10, 7]) == "1 to 3, 7, 10"
     assert number_ranges([4]) == "4"
+
+
+def test_conversations_as_json_text_are_trajectories(tmp_path):
+    talk = json.dumps([{"role": "user", "content": "hall"}, {"role": "assistant", "content": "go"}])
+    (tmp_path / "a.jsonl").write_text(json.dumps({"group": 1, "reward": 1.0, "messages": talk}) + "\n")
+    [file] = find_step_files(tmp_path / "a.jsonl")
+    assert file.format == "trajectories"

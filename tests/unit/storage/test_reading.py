@@ -178,6 +178,8 @@ def test_rows_are_counted_without_being_read(tmp_path, rows, write):
     write_table(tmp_path / "1.parquet", pa.Table.from_pylist(rows))
     assert count_rows(tmp_path / "1.parquet") == count_rows(write(tmp_path / "1.jsonl", rows)) == len(rows)
     assert count_rows(tmp_path / "none.jsonl") == 0
+    (tmp_path / "printed.json").write_text(json.dumps(rows, indent=1))  # its lines are not its rows
+    assert count_rows(tmp_path / "printed.json") == 0
 
 
 ODD = (None, -1, 0, 1, 0.5, 2**70, 1e300, float("nan"), True, "", "\ud800", "1/a#0", [1], {"a": 1})

@@ -86,6 +86,20 @@ def test_rewards_may_stand_in_three_places(tmp_path):
     assert {row["reward"] for row in read(tmp_path / "a.jsonl", *lines)} == {0.5}
 
 
+def test_a_success_may_be_the_reward(tmp_path):
+    lines = [{"group": 1, "trajectory": t, "messages": TALK, "success": t == 0} for t in (0, 1)]
+    rows = read(tmp_path / "a.jsonl", *lines, columns={"reward": "success"})
+    assert [(row["reward"], row["success"]) for row in rows] == [(0.0, True), (1.0, True), (0.0, False), (0.0, False)]
+    with pytest.raises(StorageError, match=r"no reward: .*; --column reward=success takes the success"):
+        read(tmp_path / "b.jsonl", *lines)
+
+
+def test_conversations_under_another_key_are_pointed_out(tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps({"task_id": 1, "reward": 1.0, "info": {"a": 1}, "traj": TALK}) + "\n")
+    with pytest.raises(StorageError, match=r"no column group, .* If traj is a conversation: --column messages=traj$"):
+        read_rollouts(tmp_path / "a.jsonl")
+
+
 def test_keys_may_have_other_names_and_ids_may_be_left_out(tmp_path):
     other = {"uid": "x", "score": 2, "conversation": TALK}
     keys = {"group": "uid", "reward": "score", "messages": "conversation"}

@@ -148,7 +148,9 @@ def test_impossible_demonstrations_are_refused():
     language_model = tiny_model(max_response_tokens=4)
     with pytest.raises(ValueError, match="no demonstrations"):
         encode_demonstrations(language_model, [])
-    with pytest.raises(ValueError, match=r"demonstration 1 has .* 5 response tokens.*4 \(max_response_tokens\)"):
+    with pytest.raises(
+        ValueError, match=r"a demonstration takes 5 .*: set policy\.max_response_tokens \(4\) to at least 5"
+    ):
         encode_demonstrations(language_model, [("take a", "go"), ("take a", "go to a 1")])
 
 

@@ -153,13 +153,13 @@ def estimate_host_memory(model: ModelSummary, verl_config: VerlConfig) -> dict[s
 
 
 def cost_findings(config: Config) -> list[Finding]:
-    """Estimates of GPU hours and disk for a whole training; empty if the model's sizes cannot be read."""
+    """Estimates of GPU hours and disk for a whole training; a fatal finding if the model cannot be read."""
     from hgpo.training.run_plan import summarise_model  # loads PyTorch
 
     try:
         model = summarise_model(config.policy)
-    except (OSError, ValueError):
-        return []
+    except (OSError, ValueError) as error:
+        return [Finding("model", str(error), "check policy.model", fatal=True)]
     training, rollout = config.training, config.rollout
     steps = training.updates * rollout.tasks_per_update * rollout.group_size * config.environment.max_steps
     disk = estimate_disk(model, training.keep_checkpoints, config.policy.lora.rank)
@@ -167,7 +167,8 @@ def cost_findings(config: Config) -> list[Finding]:
     remedy = "lower training.keep_checkpoints, or choose another run.directory" if disk > free else ""
     hours = f"about {estimate_gpu_hours(model, steps):.0f}, without evaluations: {_HOURS_FROM}"
     held = f"about {disk / 10**9:.0f} GB of checkpoints; {free / 10**9:.0f} GB free"
-    return [Finding("GPU hours (estimate)", hours), Finding("disk (estimate)", held, remedy)]
+    found = [] if config.policy.device == "cpu" else [Finding("GPU hours (estimate)", hours)]
+    return [*found, Finding("disk (estimate)", held, remedy)]
 
 
 def estimate_gpu_hours(model: ModelSummary, steps: int) -> float:

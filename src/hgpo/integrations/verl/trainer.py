@@ -23,6 +23,7 @@ import torch
 from omegaconf import open_dict
 
 from hgpo.assemble import build_estimator, build_suite, evaluation_tasks, record_environment
+from hgpo.estimators.diagnostics import starts_note
 from hgpo.evaluation.eval_history import evaluation_due, evaluation_figures, evaluation_name, rewind_evaluations
 from hgpo.evaluation.eval_log import EvalLog
 from hgpo.evaluation.evaluator import check_each_once, finish_evaluation
@@ -235,6 +236,8 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
         batch = super().step(metrics, timing_raw)
         row = self._row(metrics, timing_raw)
         append_metrics(self.run, row)
+        if row["update"] == 1 and (note := starts_note(row["unequal_starts"])):
+            self.reporter.warn(f"Warning: {note}")
         metrics.update(row)  # verl sends them to the trackers
         self.reporter.say(update_line(row, self.recipe.training.updates))
         return batch

@@ -206,6 +206,7 @@ def test_on_a_cpu_only_the_places_are_checked() -> None:
         composed(gpus=2, device="cpu", rollout="hgpo_transformers"), replace(MACHINE, cores=2, gpus=None, versions={})
     )
     assert [(finding.what, finding.fatal) for finding in found] == [("Ray's CPUs and GPUs", False)]
+    assert found[0].found.endswith("no GPU is used")
 
 
 def test_vllm_on_a_cpu_has_to_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,8 +419,15 @@ def test_costs_are_marked_as_estimates_and_a_full_disk_is_noted(
     assert not disk.fatal
 
 
-def test_a_model_that_cannot_be_read_has_no_costs(tmp_path: Path) -> None:
-    assert cost_findings(recipe(tmp_path, policy={"model": str(tmp_path / "missing")})) == []
+def test_a_model_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (finding,) = cost_findings(recipe(tmp_path, policy={"model": str(tmp_path / "missing")}))
+    assert (finding.what, finding.fatal) == ("model", True)
+    assert f"no such model: {tmp_path / 'missing'}" in finding.found
+
+
+def test_a_run_on_cpus_has_no_gpu_hours(sized: None, tmp_path: Path) -> None:
+    found = cost_findings(recipe(tmp_path, policy={"model": "m", "device": "cpu"}))
+    assert [finding.what for finding in found] == ["disk (estimate)"]
 
 
 @pytest.mark.parametrize("name", list(QWEN))
@@ -493,7 +501,7 @@ def test_a_cluster_fits_or_would_hang(needs: RayNeeds, cluster: list[RayNode], f
 def test_a_cluster_that_would_hang_is_described() -> None:
     assert RayNeeds(1, 1, 1).check(nodes((5, 1))).found == (
         "verl would wait forever: 1 node(s) are needed with 1 GPU(s) and 6 CPUs each, and 1 CPU on every other node; "
-        "6 CPUs and 1 GPUs in all; the cluster has 10.0.0.0: 5 CPUs and 1 GPUs"
+        "6 CPUs and 1 GPU in all; the cluster has 10.0.0.0: 5 CPUs and 1 GPU"
     )
 
 
