@@ -108,12 +108,14 @@ def row_tokens(model: Any, setting: SharePrefixes, samples: Sequence[Sample], ma
     Args:
         model: the model that computes the samples. Rows are separate if it does not support trees.
         setting: True, False, or "auto": True if the model is wide enough for trees to save time.
-        samples: the samples; none of them is split.
+        samples: the samples; none of them is split. Rows are separate if one is longer than `max_tokens`: a shared row
+            would be as wide as it, and a lower limit would save no memory.
         max_tokens: most tokens of a micro-batch.
     """
     if not samples or not wants_trees(setting, model.config) or not reads_trees(model):
         return None
-    return row_width(max(sample.token_count for sample in samples) - 1, max_tokens)
+    longest = max(sample.token_count for sample in samples) - 1
+    return row_width(longest, max_tokens) if longest <= max_tokens else None
 
 
 def wants_trees(setting: SharePrefixes, config: Any) -> bool:

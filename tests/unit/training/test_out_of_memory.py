@@ -126,6 +126,22 @@ def test_a_sample_that_does_not_fit_by_itself_is_an_error_that_says_what_helps()
         trained(SETTINGS, lambda model: fails_forward(model, limit=5))
 
 
+def test_a_sample_that_does_not_fit_ends_the_search_for_a_smaller_limit_in_shared_rows():
+    """A shared row is at least as wide as the longest sample, so from there on a smaller limit would change nothing."""
+    longest = replace(SAMPLES[0], prompt_ids=np.resize(SAMPLES[0].prompt_ids, 60))
+    widths = []
+
+    def never_fits(batches, width):
+        widths.append(width)
+        assert len(widths) < 30
+        raise torch.OutOfMemoryError
+
+    with pytest.raises(SampleTooLongError):
+        within_memory(tiny_model().model, [*SAMPLES, longest], WHOLE, never_fits, share_prefixes=True)
+    assert widths[0] is not None
+    assert widths[-1] is None
+
+
 def test_other_errors_pass():
     def broken(batches, width):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
