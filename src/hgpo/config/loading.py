@@ -145,6 +145,8 @@ def _explain(problem: ErrorDetails) -> str:
         message = f"unknown setting{meant or ';'} `hgpo train --settings` lists all"
     elif problem["type"] == "tuple_type":
         message = f"must be a list, e.g. [{problem['input']!r}] {given}"
+    elif problem["type"] == "string_type" and isinstance(problem["loc"][-1], str):
+        message = f"""must be text; write {".".join(setting)}='"…"' {given}"""
     else:
         message = f"{message} {given}"
     return f"{'.'.join(setting)}: {message}"

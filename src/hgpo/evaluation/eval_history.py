@@ -22,7 +22,7 @@ def evaluation_name(update: int, updates: int) -> str:
     return "after" if update >= updates else f"update-{update}"
 
 
-_BY_COMMAND = re.compile(r".*-(?:start|(\d{1,9}))-t[^-]+(?:-\d+)?-s-?\d+(?:--?\d+)*(?:-first\d+)?", re.DOTALL)
+_BY_COMMAND = re.compile(r".*-(?:start|(\d{1,9}))-t[^-]+(?:-\d+)?-s\d+(?:-\d+)*(?:-first\d+)?", re.DOTALL)
 
 
 def name_by_command(

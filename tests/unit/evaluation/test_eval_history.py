@@ -35,7 +35,7 @@ def test_each_has_its_name() -> None:
 @pytest.mark.parametrize("games", [None, 5])
 @pytest.mark.parametrize("checkpoint", ["start", "40"])
 @pytest.mark.parametrize(
-    ("split", "temperature", "seeds"), [("a", 0.4, (123,)), ("a-20-t1-s1", 1e-5, (-1, 2)), ("start-t1-s1", 0.0, (0,))]
+    ("split", "temperature", "seeds"), [("a", 0.4, (123,)), ("a-20-t1-s1", 1e-5, (1, 2)), ("start-t1-s1", 0.0, (0,))]
 )
 def test_a_name_of_an_evaluation_by_command_says_its_update(
     split: str, temperature: float, seeds: tuple[int, ...], checkpoint: str, games: int | None
