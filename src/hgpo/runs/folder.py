@@ -172,6 +172,8 @@ def new_run(config: Config) -> Iterator[RunDirectory]:
     try:
         with exclusive(run.path):
             yield run
+    except RunInUseError:
+        raise  # another process continues it already
     except Exception:
         discard_unbegun(run)
         raise

@@ -1,8 +1,10 @@
 import json
+from contextlib import ExitStack
 
 import pytest
 
 from hgpo.config import load_config
+from hgpo.runs import folder
 from hgpo.runs.folder import (
     RunDirectory,
     RunDirectoryError,
@@ -12,6 +14,7 @@ from hgpo.runs.folder import (
     discard_unbegun,
     exclusive,
     lost_evaluations,
+    new_run,
     open_run_directory,
     read_metrics,
     rewind_metrics,
@@ -64,6 +67,27 @@ def test_of_two_new_runs_with_one_name_the_second_leaves_the_settings_alone(tmp_
     with exclusive(tmp_path / "a"), pytest.raises(RunInUseError, match="is being trained by process"):
         create_run_directory(config(tmp_path, "run.name=a"))
     assert [path.name for path in (tmp_path / "a").iterdir()] == [".lock"]
+
+
+def test_a_new_run_that_another_process_continues_is_left_to_it(tmp_path, monkeypatch):
+    made = config(tmp_path, "run.name=a")
+    with ExitStack() as other:
+
+        def create_and_lose(settings):
+            run = create_run_directory(settings)
+            other.enter_context(exclusive(run.path))
+            return run
+
+        monkeypatch.setattr(folder, "create_run_directory", create_and_lose)
+        with pytest.raises(RunInUseError), new_run(made):
+            pass
+    assert open_run_directory(tmp_path / "a")[1] == made
+
+
+def test_a_run_directory_may_begin_with_the_home_directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert create_run_directory(config("~/runs", "run.name=a")).path == tmp_path / "runs" / "a"
 
 
 def test_an_edited_config_is_accepted_and_named_where_it_is_wrong(tmp_path):
