@@ -3,6 +3,7 @@
 import json
 import shutil
 from functools import cache
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from corridor_runs import RECIPE, config, evaluations, quiet, untimed
 from hgpo.assemble import resume, train
 from hgpo.cli.main import main
+from hgpo.evaluation.eval_log import EvalLog
 from hgpo.evaluation.evaluator import Evaluator
 from hgpo.evaluation.summary import read_summary
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, RunInUseError, exclusive
@@ -142,3 +144,22 @@ def test_the_same_command_continues_a_run_and_another_does_not(tmp_path, capsys)
     assert (tmp_path / "corridor" / "metrics.jsonl").read_bytes() == rows
     assert main([*words, "training.updates=2"]) == 2
     assert "was made with other settings (training.updates); choose" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_an_evaluation_that_was_interrupted_continues_from_inside_the_run(finished, tmp_path, monkeypatch):
+    real = EvalLog.add
+
+    def add(self, summary, steps):
+        real(self, summary, steps)
+        if self.path.name == "after.games.jsonl":
+            raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(EvalLog, "add", add)
+        with pytest.raises(Killed):
+            train(config(tmp_path), quiet())
+    run = RunDirectory(tmp_path / "corridor")
+    monkeypatch.chdir(run.path)
+    resume(Path(), quiet())
+    assert evaluations(run) == evaluations(finished)

@@ -119,7 +119,8 @@ class Trackers:
             problem = visible(without_secrets(f"{type(error).__name__}: {error}"))
             self._reporter.say(
                 f"{name} failed, and training continues without it ({problem}). metrics.jsonl has all metrics, and "
-                "`hgpo train --resume` sends the missing ones"
+                "`hgpo train --resume` sends the missing ones; of a complete run, first delete "
+                f"{self._run.summary}"
             )
             return False
         return True
@@ -248,9 +249,7 @@ def check_trackers(tracking: TrackingSettings, engine: Engine) -> None:
     for name in tracker_names(tracking, engine):
         if name not in known:
             remedy = ", or train with --engine verl" if name in OF_VERL else ""
-            raise ConfigError(
-                f"tracking.to: there is no tracker {name!r}; choose from {', '.join(known)}{remedy}", "tracking.to"
-            )
+            raise ConfigError(f"tracking.to: there is no tracker {name!r}; choose from {', '.join(known)}{remedy}")
         packages = [package for package in (known[name], None if verl else "accelerate") if package]
         if not all(map(find_spec, packages)):
             install = f"'hgpo[{name}]'" if name in OF_BOTH else name

@@ -24,6 +24,7 @@ from hgpo.evaluation.eval_history import (
     evaluation_name,
     rewind_evaluations,
     training_evaluations,
+    update_of,
 )
 from hgpo.evaluation.evaluator import Evaluator
 from hgpo.evaluation.result_files import stored_evaluation
@@ -122,6 +123,9 @@ class Trainer:
         """
         updates = self.settings.updates
         before = self._evaluate("before", 0, trackers) if self.evaluate_before else None
+        made = {name: update for name in self.state.evaluations if (update := update_of(name, updates))}
+        for name in sorted(made, key=lambda name: made[name]):
+            self._evaluate(name, made[name], trackers)  # only sends it: a tracker that failed lacks it
         self._evaluate_if_due(trackers)  # a process that saved the checkpoint may have died before this evaluation
         left = updates - self.state.update
         self.reporter.say(f"Training: {counted(left, 'update')}")
@@ -240,7 +244,8 @@ class Trainer:
         if evaluation is None:
             is_start = name == "before" and self.state.update > 0
             policy = self.start_policy() if is_start else self.policy
-            stored = self.evaluator.evaluate(policy, self.run.evaluation(name), model=f"{self.run.path.name} ({name})")
+            model = f"{self.run.path.resolve().name} ({name})"
+            stored = self.evaluator.evaluate(policy, self.run.evaluation(name), model=model)
             assert stored is not None, "training sets no limit of costs"
             evaluation = stored.evaluation
         trackers.evaluation(update, evaluation_figures(evaluation))

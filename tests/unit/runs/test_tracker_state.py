@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from corridor_runs import quiet, recipe
+from corridor_runs import config, quiet, recipe
+from hgpo.assemble import resume
+from hgpo.assemble import train as train_run
 from hgpo.config.loading import leaves
 from hgpo.evaluation.eval_history import evaluation_figures
 from hgpo.evaluation.statistics import Evaluation, Rate
@@ -112,6 +114,20 @@ def test_one_that_fails_is_named_once_without_its_password_and_catches_up_later(
     assert [update for update, _ in train(run, settings, []).taken] == [2, 3]
 
 
+@pytest.mark.slow
+def test_a_complete_run_is_sent_whole_as_the_message_about_the_failure_says(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(module, "find_spec", lambda package: package)
+    FAILS["log"] = 1
+    run = train_run(config(tmp_path, 'tracking.to=["mlflow"]'), Reporter(Console(width=500)))
+    assert [update for update, _ in RECORDERS[-1].taken] == [0]
+    assert f"of a complete run, first delete {run.summary}" in capsys.readouterr().out
+    FAILS.clear()
+    run.summary.unlink()
+    resume(run.path, quiet())
+    sent = [(update, "val/success" in figures) for update, figures in RECORDERS[-1].taken]
+    assert sent == [(1, False), (2, False), (3, False), (1, True), (2, True), (3, True)]
+
+
 @pytest.mark.parametrize("when", ["open", "close"])
 def test_no_failure_of_a_tracker_ends_the_training(when, run, settings, capsys):
     FAILS[when] = True
@@ -127,8 +143,8 @@ def test_it_is_told_whether_the_run_ended_well(run, settings):
 
 
 def test_settings_are_shown_by_their_dotted_names_without_passwords(tmp_path):
-    config = recipe(tmp_path, 'policy.options={base_url = "http://me:secret@host/v1"}')
-    shown = tracked_settings({name: value for name, value, _ in leaves(config)})
+    given = recipe(tmp_path, 'policy.options={base_url = "http://me:secret@host/v1"}')
+    shown = tracked_settings({name: value for name, value, _ in leaves(given)})
     assert shown["training.updates"] == 4
     assert shown["evaluation.seeds"] == "[1]"
     assert shown["policy.options"] == '{"base_url": "http://***@host/v1"}'
