@@ -17,7 +17,8 @@ from transformers import AutoModelForCausalLM
 
 from hgpo.agents.text_template import label
 from hgpo.config import Config, PolicySettings, TrainingSettings, WarmStartSettings
-from hgpo.policies.backends import AUTO, DEFAULT
+from hgpo.options import converted_options
+from hgpo.policies.backends import AUTO, BACKENDS, DEFAULT
 from hgpo.policies.loading import load_model_config, resolve_device
 from hgpo.policies.local import batch_limits
 from hgpo.policies.vllm import GPU_SHARE
@@ -196,16 +197,18 @@ def estimate_memory(
         trained, copies = model.adapter_parameters(policy.lora.rank), 1  # in addition to the frozen weights
     elif training.kl_coefficient:
         copies = 1  # the reference
-    engine = policy.backend == "vllm" and device.type == "cuda"
-    copies += policy.backend not in (AUTO, DEFAULT) and not engine  # other samplers copy the weights
+    backend = DEFAULT if policy.backend == AUTO else policy.backend
+    options = converted_options(f"policy backend {backend!r}", BACKENDS.get(backend).make, policy.options, given=1)
+    engine = backend == "vllm" and device.type == "cuda"
+    copies += backend != DEFAULT and not engine  # other samplers copy the weights
     used = {
         "process": _LIBRARIES + (status_bytes("VmRSS") if device.type == "cpu" else 0),
         "weights": _FLOAT * trained + number * copies * model.parameters,
         "optimiser": 3 * _FLOAT * trained,  # gradients and AdamW's two moments
     }
     longest = policy.max_prompt_tokens + policy.max_response_tokens
-    rows, row_tokens = batch_limits(device, *map(policy.options.get, ("max_batch_size", "max_batch_tokens")))
-    rows = max(1, min(rows, row_tokens // longest)) if policy.backend in (AUTO, DEFAULT) else 0
+    rows, row_tokens = batch_limits(device, *map(options.get, ("max_batch_size", "max_batch_tokens")))
+    rows = max(1, min(rows, row_tokens // longest)) if backend == DEFAULT else 0
     cached = 2 * number * longest * model.layers * model.key_value_size
 
     def passed(tokens: int) -> dict[str, int]:
@@ -222,7 +225,7 @@ def estimate_memory(
         "sampling": used | {"cache": rows * (cached + 6 * _FLOAT * model.vocabulary)},  # with logits of one step
     }
     if engine:  # its weights and cache; during updates it sleeps
-        share = policy.options.get("gpu_memory_utilization", GPU_SHARE)
+        share = options.get("gpu_memory_utilization", GPU_SHARE)
         phases["sampling"] = used | {"vLLM": share * torch.cuda.mem_get_info(device)[1]}
     if start.enabled:
         snapshots = {"snapshots": 2 * 3 * _FLOAT * trained}

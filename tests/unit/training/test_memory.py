@@ -39,6 +39,13 @@ def phases_of(settings: Config, *, own_critic: bool = False) -> dict[str, dict[s
     return estimate_memory(model, settings.policy, settings.training, settings.warm_start, CPU, own_critic=own_critic)
 
 
+def test_an_option_is_read_with_the_type_that_the_sampler_declares() -> None:
+    as_text = config("policy.options.max_batch_size='8'", "policy.options.max_batch_tokens='9000'")
+    assert phases_of(as_text) == phases_of(
+        config("policy.options.max_batch_size=8", "policy.options.max_batch_tokens=9000")
+    )
+
+
 # ---- the model -----------------------------------------------------------------------------------------------------
 
 
