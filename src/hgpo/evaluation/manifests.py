@@ -314,22 +314,32 @@ class Recognised:
 
 
 def recognise(environment: str, tasks: Sequence[Task]) -> Recognised:
-    """The manifest of the package that has at least half of the tasks, and the tasks that differ from it.
+    """The manifest of the package that has most of the tasks, at least half of them, and the tasks that differ from it.
 
-    Tasks are made only if a manifest has their ids, since making a task may be slow or have side effects. A task that
-    cannot be made counts as different.
+    Of several with as many, since recipes have other games under the same ids, it is the one that the fewest differ
+    from. Tasks are made only if a manifest has their ids, since making a task may be slow or have side effects. A task
+    that cannot be made counts as different.
     """
-    found = best_fit(
-        [(task.id,) for task in tasks], [one for one in manifests().values() if one.environment == environment]
-    )
-    known = found.by_id() if found else {}
-    if found is None or 2 * sum(task.id in known for task in tasks) < len(tasks):
+    known = {one.id: one.by_id() for one in manifests().values() if one.environment == environment}
+    common = {name: sum(task.id in by_id for task in tasks) for name, by_id in known.items()}
+    most = max(common.values(), default=0)
+    if most == 0 or 2 * most < len(tasks):
         return Recognised()
-    return Recognised(found.id, tuple(task.id for task in tasks if _differs(known.get(task.id), task)))
+    fitting = sorted((name for name in known if common[name] == most), key=lambda name: len(known[name]))
+    made = {task.id: _made(task) for task in tasks if any(task.id in known[name] for name in fitting)}
+    found = [
+        Recognised(name, tuple(task.id for task in tasks if _differs(known[name].get(task.id), made.get(task.id))))
+        for name in fitting
+    ]
+    return min(found, key=lambda recognised: len(recognised.differs))
 
 
-def _differs(known: ManifestTask | None, task: Task) -> bool:
+def _made(task: Task) -> ManifestTask | None:
     try:
-        return known is None or bool(_difference(known, _described(task)[0]))
+        return _described(task)[0]
     except BREAKS:
-        return True
+        return None
+
+
+def _differs(known: ManifestTask | None, made: ManifestTask | None) -> bool:
+    return known is None or made is None or bool(_difference(known, made))

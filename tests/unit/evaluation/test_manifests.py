@@ -27,6 +27,7 @@ from hgpo.envs.wrappers import LimitedSuite
 from hgpo.evaluation.evaluator import Evaluator
 from hgpo.evaluation.manifests import (
     FOLDER,
+    Recognised,
     best_fit,
     build_manifest,
     check_manifest,
@@ -369,6 +370,15 @@ def test_tasks_of_no_manifest_are_not_made() -> None:
     assert recognise("webshop", known).differs == tuple(task.id for task in known)  # they cannot be made
     held_out = LimitedSuite(CorridorSuite(longest=6), max_steps=8).tasks("held_out")
     assert recognise("corridor", held_out).id is None
+
+
+def test_of_manifests_with_the_same_ids_the_one_with_the_same_games_is_named() -> None:
+    """The first task has one id in quickstart's and smollm2's sets, and another game in each."""
+    quickstart = load_config(Path("quickstart"))
+    first = build_suite(quickstart.environment, quickstart.evaluation).tasks("valid_unseen")[0]
+    ids = [one.id for one in manifests().values() if first.id in {task.id for task in one.tasks}]
+    assert ids == ["quickstart-valid_unseen-1", "smollm2-valid_unseen-1"]
+    assert recognise("alfworld", [first]) == Recognised("quickstart-valid_unseen-1", ())
 
 
 def test_a_task_of_no_manifest_among_known_ones_differs() -> None:
