@@ -104,7 +104,8 @@ def show_summary(run: RunDirectory, reporter: Reporter) -> None:
             reporter.say(f"  {str(path) + ('/' if path.is_dir() else ''):<{len(str(run.path)) + 19}} {what}")
     quoted = shlex.quote(str(run.path))
     report = f"hgpo inspect {quoted}    " if run.rollouts.exists() else ""  # it needs stored steps
-    reporter.say(f"Next: {report}hgpo eval {quoted} --seeds 1 2 3")
+    start = "" if run.checkpoints.exists() else " --checkpoint start"  # there was no update
+    reporter.say(f"Next: {report}hgpo eval {quoted}{start} --seeds 1 2 3")
 
 
 def _change(summary: Mapping[str, Any]) -> str:

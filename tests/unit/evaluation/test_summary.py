@@ -51,6 +51,12 @@ def test_only_what_is_there_is_pointed_to(run: RunDirectory) -> None:
     assert f"hgpo inspect {run.path}" in shown(run)
 
 
+def test_the_next_command_plays_a_policy_that_exists(run: RunDirectory) -> None:
+    assert f"hgpo eval {run.path} --checkpoint start --seeds 1 2 3" in shown(run)
+    run.checkpoints.mkdir()
+    assert f"hgpo eval {run.path} --seeds 1 2 3" in shown(run)
+
+
 def test_without_an_evaluation_before_there_is_no_gain(run: RunDirectory) -> None:
     evaluation = panel({"corridor": [1, 0]})
     write_summary(run, {"estimator": "hgpo", "updates": 4}, None, evaluation, seconds=1.0)
