@@ -234,8 +234,8 @@ def open_policy(
     checkpoint: str = "newest",
     warn: Callable[[str], None] = warnings.warn,
     say: Callable[[str], object] = lambda line: None,
-) -> tuple[AsyncPolicy, str, str]:
-    """Open a run's, model's or server's policy; return it, its name, and the name of a run's checkpoint (else "").
+) -> tuple[AsyncPolicy, str, str, str]:
+    """Open a run's, model's or server's policy.
 
     Args:
         source: see `hgpo.runs.load_settings.settings_for`.
@@ -243,6 +243,9 @@ def open_policy(
         checkpoint: "newest", "start" or an update's number; used only for runs.
         warn: called with a message if a server deviates from the settings.
         say: called with a line about the backend that `policy.backend` "auto" selects on CUDA.
+
+    Returns:
+        The policy, its name and, for a run (else ""), the name of the checkpoint and a digest of its files.
 
     Raises:
         ValueError: there is no such policy, or a package that it needs is not installed.
@@ -252,7 +255,7 @@ def open_policy(
         from hgpo.policies.openai import server_policy
 
         usage = {"max_response_tokens": settings.max_response_tokens, "system_prompt": settings.system_prompt}
-        return server_policy(settings.model, settings.options, warn=warn, **usage), settings.model, ""
+        return server_policy(settings.model, settings.options, warn=warn, **usage), settings.model, "", ""
     from hgpo.policies.wrappers import as_async
     from hgpo.training.load import RunPolicies, choose_sampler, load_language_model, make_backend_policy, use_threads
 
@@ -264,9 +267,10 @@ def open_policy(
         run = RunDirectory(Path(source))
         policies = RunPolicies(run, settings, config.warm_start.enabled, config.run.seed)
         policy, found = policies.policy(checkpoint)
-        return as_async(policy), f"{Path(source).resolve().name} ({found})", found
+        name = f"{Path(source).resolve().name} ({found})"
+        return as_async(policy), name, found, policies.weights_digest(found)
     language_model = load_language_model(settings.model, settings, trained=False)
-    return as_async(make_backend_policy(settings, language_model)), source, ""
+    return as_async(make_backend_policy(settings, language_model)), source, "", ""
 
 
 def build_suite(environment: EnvironmentSettings, evaluation: EvaluationSettings) -> LimitedSuite:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -136,7 +137,7 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
         check_model(config.policy)  # before tasks are generated for it
     suite = build_suite(config.environment, config.evaluation)
     telling = {"warn": reporter.warn, "say": reporter.say}
-    policy, model, checkpoint = open_policy(arguments.policy, config, arguments.checkpoint, **telling)
+    policy, model, checkpoint, weights = open_policy(arguments.policy, config, arguments.checkpoint, **telling)
     played = config.evaluation
     name = name_by_command(played.split, checkpoint, played.temperature, played.seeds, arguments.games)
     output = arguments.output or RunDirectory(Path(arguments.policy)).evaluation(name)
@@ -144,6 +145,8 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
     at_once = arguments.at_once or (64 if served else NO_LIMIT.max_concurrency)
     budget = EvalBudget(prices, arguments.max_cost, at_once)
     evaluator = build_evaluator(config, suite, reporter, budget=budget)
+    if weights:  # another run may have had the same name
+        evaluator = replace(evaluator, settings={**evaluator.settings, "weights": weights})
     keep_steps = arguments.output is not None
     stored = evaluator.evaluate(policy, output, model=model, keep_going=True, keep_steps=keep_steps)
     if stored is None:

@@ -172,6 +172,16 @@ def check_seal(folder: Path) -> None:
     _check_digests(folder, _read_contents(folder, CONTENTS_FILE)["files"])
 
 
+def content_digest(folder: Path) -> str:
+    """One SHA-256 of all files that a checkpoint or a sealed folder lists, from their checksums.
+
+    Raises:
+        ChangedFileError: The list has changed, or a file is missing or has another size.
+    """
+    name = STATE_FILE if (folder / STATE_FILE).exists() else CONTENTS_FILE
+    return _values_digest(_read_contents(folder, name)["files"])
+
+
 def _write_contents(folder: Path, name: str, values: Mapping[str, Any]) -> None:
     """Write `values`, size and SHA-256 of every file in the folder, and a SHA-256 of all that, to the file `name`."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())

@@ -57,6 +57,8 @@ def settings_for(
         run, config = open_run_directory(Path(source))
         allow_settings(run.path, settings_to_trust(config), trusted=trusted, say=say)
         return load_config(run.config, overrides)
+    if environment is None and server is not None:
+        raise ConfigError("name the environment that the server's model plays: --env alfworld")
     if environment is None:
         raise ConfigError(
             f"{source} is not a run directory (it has no config.toml); if it is a model, name its environment: "

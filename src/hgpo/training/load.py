@@ -16,7 +16,7 @@ from hgpo.policies.language_model import COMPUTING, GenerationLimits, LanguageMo
 from hgpo.policies.loading import check_source, is_adapter, resolve_device
 from hgpo.policies.vllm import GPU_SHARE
 from hgpo.policies.weights import Adapter, add_adapter, check_peft
-from hgpo.runs.checkpoints import ChangedFileError, check_seal, newest_complete, numbered
+from hgpo.runs.checkpoints import ChangedFileError, check_seal, content_digest, newest_complete, numbered
 from hgpo.runs.folder import RunDirectory, RunDirectoryError
 from hgpo.training.checkpoint import open_language_model
 
@@ -211,6 +211,11 @@ class RunPolicies:
         return open_language_model(
             folder, limits_of(self.settings), device=self.settings.device, base=base
         ), folder.name
+
+    def weights_digest(self, checkpoint: str) -> str:
+        """A digest of the checkpoint's files; "" for a start policy that the run did not make."""
+        folder = self.folder(checkpoint) or self.run.start
+        return content_digest(folder) if folder.is_dir() else ""
 
     def folder(self, checkpoint: str) -> Path | None:
         """Folder of the checkpoint `newest` or an update's number; None for an existing `start`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,21 @@ def test_a_runs_policy_is_played_through_any_agent(tmp_path: Path) -> None:
     assert not list((run / "evaluations").glob("*react*"))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("checkpoint", ["newest", "start"])
+def test_episodes_of_a_deleted_run_are_not_those_of_a_new_run_with_its_name(
+    checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = ("training.updates=1", "warm_start.max_updates=1")
+    run = train(recipe(tmp_path, *short), quiet()).path
+    words = ["eval", str(run), "--checkpoint", checkpoint, "-o", str(tmp_path / "result.json"), "--quiet"]
+    assert main(words) == main(words) == 0
+    shutil.rmtree(run)
+    train(recipe(tmp_path, *short, "run.seed=1"), quiet())
+    assert main(words) == 2
+    assert "belongs to an evaluation with other settings (weights)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["result.json", "result.rollouts.jsonl"])
 def test_a_file_of_another_origin_is_not_overwritten(
     name: str, trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -91,6 +107,7 @@ def test_a_file_of_another_origin_is_not_overwritten(
     [
         (["no/such-model"], "it has no config.toml); if it is a model, name its environment: --env"),
         (["no/such-model", "--env", "alfworld"], "-o FILE.json is needed"),
+        (["RUN", "--server", "http://127.0.0.1:9/v1"], "name the environment that the server's model plays: --env"),
         (["RUN", "--agent", "react"], "with changed settings the result does not belong to the run"),
         (["RUN", "-o", "x.txt"], "the name must end in .json"),
         (["RUN", "--max-cost", "1"], "--max-cost needs --prices"),
