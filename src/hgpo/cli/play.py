@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ examples:
 
 MOST_SHOWN = 2_000
 """Maximum number of characters shown of one text; a response may be very long."""
+_OF_POLICY = ("server", "agent", "temperature")
 _WIDTH = 13  # of the names of a step's parts
 
 
@@ -60,18 +61,24 @@ def run(arguments: argparse.Namespace) -> int:
     from hgpo.storage.schema import SUFFIXES
 
     if Path(arguments.what).suffix.lower() in SUFFIXES:
+        _refuse(arguments, ("split", "option", "policy", *_OF_POLICY), "stored steps are shown")
         return _replay(arguments)
     if is_run(arguments.what):
+        _refuse(arguments, ("policy", "server"), "a run plays; name an environment instead of the run")
         return _watch(arguments, arguments.what, environment=None)
     if Path(arguments.what).is_dir():
         raise ValueError(f"{arguments.what} is not a run: {Path(arguments.what, 'config.toml')} does not exist")
     if arguments.policy is not None:
         return _watch(arguments, arguments.policy, environment=arguments.what)
-    of_policy = {name: getattr(arguments, name) for name in ("server", "agent", "temperature")}
-    of_policy["prompts"] = arguments.prompts or None
-    if unused := [f"--{name}" for name, value in of_policy.items() if value is not None]:
-        raise ValueError(f"{', '.join(unused)}: nothing uses these if you play; add --policy MODEL")
+    _refuse(arguments, (*_OF_POLICY, "prompts"), "you play; add --policy MODEL")
     return _play_in_person(arguments)
+
+
+def _refuse(arguments: argparse.Namespace, names: Sequence[str], when: str) -> None:
+    """Raise a `ValueError` if an option of these names is given, because nothing uses it."""
+    given = {name: getattr(arguments, name) for name in names}
+    if unused := [f"--{name}" for name, value in given.items() if value is not False and value not in (None, [])]:
+        raise ValueError(f"{', '.join(unused)}: nothing uses these if {when}")
 
 
 def _replay(arguments: argparse.Namespace) -> int:

@@ -151,14 +151,12 @@ def held_out_results(run: RunDirectory, updates: int) -> HeldOutResults:
         problems.append(f"cannot determine which evaluations the run had: {error}")
     found.sort(key=lambda one: (one[0], one[1] == "after"))
     points = tuple(HeldOut(name, update, one.success, describe_set(one)) for update, name, one in found)
-    trained = [one for *_, one in found] if found and found[0][0] == 0 else []
-    return HeldOutResults(points, _gain(trained), tuple(problems))
+    has_gain = len(found) > 1 and found[0][0] == 0
+    return HeldOutResults(points, gain_on_one_set(found[0][2], found[-1][2]) if has_gain else None, tuple(problems))
 
 
-def _gain(evaluations: list[Evaluation]) -> Rate | None:
-    if len(evaluations) < 2:
-        return None
-    first, last = evaluations[0], evaluations[-1]
+def gain_on_one_set(first: Evaluation, last: Evaluation) -> Rate | None:
+    """The gain in success; None unless both have the same split, tasks, temperature and seeds."""
     one_set = (first.split, first.temperature, first.seeds) == (last.split, last.temperature, last.seeds)
     return gain(first, last) if one_set and first.tasks_won.keys() == last.tasks_won.keys() else None
 

@@ -181,7 +181,8 @@ def stored_evaluation(run: RunDirectory, name: str) -> Evaluation | None:
         return read_evaluation(run.evaluation(name)).evaluation
     except ValueError as error:
         remedy = "to repeat the evaluation" if name in ("before", "after") else "to continue without it"
-        raise RunDirectoryError(f"{error}; delete it and resume {remedy}") from error
+        files = f"it and {run.summary}" if run.complete else "it"
+        raise RunDirectoryError(f"{error}; delete {files} and resume {remedy}") from error
 
 
 def describe(evaluation: Evaluation) -> str:

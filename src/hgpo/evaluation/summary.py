@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hgpo.evaluation.eval_history import training_evaluations
+from hgpo.evaluation.eval_history import gain_on_one_set, training_evaluations
 from hgpo.evaluation.result_files import percent, stored_evaluation
-from hgpo.evaluation.statistics import Evaluation, Rate, detectable_by, gain
+from hgpo.evaluation.statistics import Evaluation, Rate, detectable_by
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, check_schema, read_json, read_metrics, write_json
 from hgpo.utils.progress import Reporter
 from hgpo.utils.text import counted, visible
@@ -42,11 +42,12 @@ def write_summary(
     Args:
         run: the run.
         facts: name, estimator, estimator_options, environment, seed, updates.
-        before: evaluation of the start policy; None: it was not evaluated, and there is no gain.
+        before: evaluation of the start policy; None: it was not evaluated. There is no gain then, or if an edited
+            `config.toml` changed the evaluation.
         after: evaluation of the trained policy.
         seconds: duration of the whole run.
     """
-    change = None if before is None else gain(before, after)
+    change = None if before is None else gain_on_one_set(before, after)
     write_json(
         run.summary,
         {

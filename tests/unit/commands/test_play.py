@@ -49,6 +49,15 @@ def test_settings_of_a_policy_need_a_policy(capsys) -> None:
     assert "--temperature, --prompts: nothing uses these if you play; add --policy MODEL" in capsys.readouterr().err
 
 
+def test_a_run_or_stored_steps_play_no_other_policy(trained_run, tmp_path, capsys) -> None:
+    assert main(["play", str(trained_run), "--policy", "other/model"]) == 2
+    assert (
+        "--policy: nothing uses these if a run plays; name an environment instead of the run" in capsys.readouterr().err
+    )
+    assert main(["play", str(tmp_path / "steps.jsonl"), "--split", "test", "--option", "size=full"]) == 2
+    assert "--split, --option: nothing uses these if stored steps are shown" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_household_games_list_what_they_did(monkeypatch, capsys) -> None:
     shown = play(monkeypatch, capsys, "?\n\n", "alfworld")

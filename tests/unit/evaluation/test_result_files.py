@@ -161,3 +161,6 @@ def test_a_run_reads_its_evaluations_the_same_way(tmp_path: Path) -> None:
     run.evaluation("after").write_text("{")
     with pytest.raises(RunDirectoryError, match=r"after\.json is not JSON.*; delete it and resume to repeat"):
         stored_evaluation(run, "after")
+    run.summary.write_text("{}")  # a complete run is not resumed
+    with pytest.raises(RunDirectoryError, match=r"; delete it and .*summary\.json and resume to repeat"):
+        stored_evaluation(run, "after")

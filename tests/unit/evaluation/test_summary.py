@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -63,6 +64,14 @@ def test_without_an_evaluation_before_there_is_no_gain(run: RunDirectory) -> Non
     summary = read_summary(run)
     assert [summary[key] for key in ("success_before", "gain", "gain_interval", "score_before")] == [None] * 4
     assert "held-out tasks of held_out: 50.0 %, 4 updates" in shown(run)
+
+
+@pytest.mark.parametrize("other", [{"temperature": 1.0}, {"seeds": (1, 2)}, {"tasks_won": {"corridor/0": 1.0}}])
+def test_evaluations_that_settings_changed_between_have_no_gain(run: RunDirectory, other: dict[str, Any]) -> None:
+    before = panel({"corridor": [1, 0]})
+    write_summary(run, {"estimator": "hgpo", "updates": 4}, before, replace(before, **other), seconds=1.0)
+    summary = read_summary(run)
+    assert (summary["success_before"], summary["gain"], summary["gain_interval"]) == (0.5, None, None)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"gain": 1}', '{"estimator": 1}'])
