@@ -60,6 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
     from hgpo.runs.load_settings import is_run
     from hgpo.storage.schema import SUFFIXES
 
+    if arguments.seed < 0:
+        raise ValueError(f"--seed {arguments.seed}: give a whole number, 0 or more")
     if Path(arguments.what).suffix.lower() in SUFFIXES:
         _refuse(arguments, ("split", "option", "policy", *_OF_POLICY), "stored steps are shown")
         return _replay(arguments)

@@ -84,5 +84,7 @@ def _refuse_mistakes(arguments: argparse.Namespace) -> None:
     for option, count in (("--games", arguments.games), ("--group-size", arguments.group_size)):
         if count is not None and count < 1:
             raise ValueError(f"{option} {count}: at least 1 must be played")
+    if arguments.seed < 0:
+        raise ValueError(f"--seed {arguments.seed}: give a whole number, 0 or more")
     suffix_of(arguments.output, written=True)
     check_output(arguments.output, overwrite=arguments.force)

@@ -49,6 +49,11 @@ def test_settings_of_a_policy_need_a_policy(capsys) -> None:
     assert "--temperature, --prompts: nothing uses these if you play; add --policy MODEL" in capsys.readouterr().err
 
 
+def test_a_seed_is_not_negative(trained_run, capsys) -> None:
+    assert main(["play", str(trained_run), "--seed", "-1"]) == 2
+    assert "--seed -1: give a whole number, 0 or more" in capsys.readouterr().err
+
+
 def test_a_run_or_stored_steps_play_no_other_policy(trained_run, tmp_path, capsys) -> None:
     assert main(["play", str(trained_run), "--policy", "other/model"]) == 2
     assert (

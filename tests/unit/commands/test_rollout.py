@@ -32,6 +32,7 @@ def test_it_takes_the_threads_of_the_run(three_threads: Path, tmp_path: Path) ->
         (["-o", "steps.jsonl", "--games=0"], "--games 0: at least 1"),
         (["-o", "steps.jsonl", "--games=-190"], "--games -190: at least 1"),
         (["-o", "steps.jsonl", "--group-size=0"], "--group-size 0: at least 1"),
+        (["-o", "steps.jsonl", "--seed=-1"], "--seed -1: give a whole number, 0 or more"),
         (["-o", "steps.csv"], "ends in .parquet or .jsonl"),
     ],
 )
