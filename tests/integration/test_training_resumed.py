@@ -163,3 +163,16 @@ def test_an_evaluation_that_was_interrupted_continues_from_inside_the_run(finish
     monkeypatch.chdir(run.path)
     resume(Path(), quiet())
     assert evaluations(run) == evaluations(finished)
+
+
+@pytest.mark.slow
+def test_fewer_updates_than_were_made_are_refused_before_anything_is_written(finished, tmp_path):
+    run = RunDirectory(shutil.copytree(finished.path, tmp_path / "corridor"))
+    run.summary.unlink()
+    run.config.write_text(run.config.read_text().replace("updates = 3\n", "updates = 1\n"))
+    with pytest.raises(
+        RunDirectoryError, match=r"training\.updates = 1, and .*checkpoints/3 is of update 3: set it to"
+    ):
+        resume(run.path, quiet())
+    assert not run.summary.exists()
+    assert untimed(run) == untimed(finished)

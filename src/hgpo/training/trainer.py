@@ -33,7 +33,7 @@ from hgpo.policies.base import AnyPolicy, release_memory
 from hgpo.policies.language_model import LanguageModel
 from hgpo.rollout.records import to_step_batch
 from hgpo.runs.checkpoints import newest_complete
-from hgpo.runs.folder import RunDirectory, append_metrics, lost_evaluations, rewind_metrics
+from hgpo.runs.folder import RunDirectory, RunDirectoryError, append_metrics, lost_evaluations, rewind_metrics
 from hgpo.runs.metrics import GIB, peak_resident_gib, store_rollouts, update_row
 from hgpo.runs.trackers import Trackers
 from hgpo.steps import StepBatch
@@ -51,11 +51,20 @@ _RECENT = 5  # the mean time of this many last updates predicts the time of the 
 def restore_state(
     run: RunDirectory, start: LanguageModel, settings: TrainingSettings, reporter: Reporter, *, device: str
 ) -> TrainingState | None:
-    """The state of the newest complete checkpoint, or None; metrics and evaluations after it are moved aside."""
+    """The state of the newest complete checkpoint, or None; metrics and evaluations after it are moved aside.
+
+    Raises:
+        RunDirectoryError: an evaluation is damaged, or an edited `config.toml` has fewer updates than the checkpoint.
+    """
     folder = newest_complete(run.checkpoints)
     restored = None
     if folder is not None:
         restored = load_checkpoint(folder, settings, start.limits, device=device, base=start)
+        if restored.update > settings.updates:
+            raise RunDirectoryError(
+                f"training.updates = {settings.updates}, and {folder} is of update {restored.update}: set it to at "
+                f"least {restored.update} in {run.config}, or delete the checkpoints after update {settings.updates}"
+            )
         for file in lost_evaluations(run, sorted(restored.evaluations)):
             if file != run.evaluation("before"):  # the evaluation "before" is played again
                 reporter.warn(f"{file} is missing, and its checkpoint may be deleted: training continues without it")
