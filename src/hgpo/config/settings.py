@@ -32,9 +32,9 @@ LossAggregation = Literal["token-mean", "sequence-mean", "constant", "micro-batc
 
 
 class SettingsSection(BaseModel):
-    """A part of the tree: frozen, and closed to unknown names."""
+    """A part of the tree: frozen, closed to unknown names and to infinity and NaN."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def _each_once(values: tuple[Any, ...] | None) -> tuple[Any, ...] | None:

@@ -59,6 +59,8 @@ def test_a_dumped_config_loads_equal(tmp_path):
         ("critic.value_clip=0", "critic.value_clip"),
         ("evaluation.seeds=5", "evaluation.seeds: must be a list, e.g. [5]"),
         ("evaluation.seeds=[-1]", "evaluation.seeds.0: Input should be greater than or equal to 0"),
+        ("rollout.temperature=inf", "rollout.temperature: Input should be a finite number"),
+        ("training.learning_rate=nan", "training.learning_rate: Input should be a finite number"),
         ("run.name=2026-11-27", """run.name: must be text; write run.name='"…"' (got datetime.date(2026, 11, 27))"""),
         ("training.epochs", "is not of the form section.name=value"),
         ("run.name.x=1", "is a value, not a section"),
