@@ -380,7 +380,7 @@ def suggested_settings(config: Config) -> Settings:
         found[f"{engine}.mixed_precision.reduce_dtype"] = found[f"{engine}.mixed_precision.buffer_dtype"] = "float32"
         # Forward passes cast the reference anyway; stored in bfloat16, it is copied to the GPU with half the bytes.
         found[f"{engine}.model_dtype"] = "bf16" if part == "ref" and computing == "bfloat16" else "fp32"
-    if cpu:
+    if cpu or computing == "float32":  # FlashAttention has neither
         found[f"{_MODEL}.override_config.attn_implementation"] = "sdpa"
     if policy.lora.rank:
         # Checkpoints contain only the adapter. The rollout engine loads the base model once; updates send adapters.

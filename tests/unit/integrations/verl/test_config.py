@@ -132,7 +132,10 @@ CPU, VLLM_ON_CPU = {"model": "some/model", "device": "cpu"}, {"rollout": "vllm-c
         ),
         (
             {"policy": {"model": "some/model", "precision": "float32"}},
-            {"actor_rollout_ref.ref.fsdp_config.model_dtype": "fp32"},
+            {
+                "actor_rollout_ref.ref.fsdp_config.model_dtype": "fp32",
+                "actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
+            },
         ),
         (
             {"policy": CPU},
