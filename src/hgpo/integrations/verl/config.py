@@ -270,7 +270,7 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
         "trainer.logger": Mapped(["console", *tracker_names(config.tracking, config.run.engine)], "tracking.to"),
     }
     found |= _lora(policy, _MODEL)
-    if config.needs_critic:
+    if config.needs_critic and not verl.evaluate_only:
         found |= _critic(config.critic, training, policy, seed, model)
     else:
         found["critic.enable"] = Mapped(False, "advantage.estimator")

@@ -325,6 +325,7 @@ def test_a_critic_is_trained_where_the_estimator_needs_values() -> None:
     assert mapped()["critic.enable"] is False
     assert mapped(critic={"shared": True})["critic.enable"] is False  # the table is passed over
     assert mapped(**PPO)["critic.enable"] is True
+    assert mapped(**PPO, verl={"evaluate_only": True})["critic.enable"] is False  # it would have an optimiser
     assert mapped(advantage={"estimator": "gigpo", "options": {"baseline": "critic"}})["critic.enable"] is True
 
 
