@@ -70,7 +70,8 @@ def side(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Side]:
             "advantage": {"estimator": "gae", "gamma": GAMMA},
             "training": {"mini_batch_size": 8, "max_gradient_norm": 0.5},
             "critic": {"learning_rate": 1e-2, "value_clip": 0.01},
-            "verl": {"gpus_per_node": RANKS},
+            # the gathered head, which the values were computed with, is still there when the head is rescaled
+            "verl": {"gpus_per_node": RANKS, "overrides": {"critic": {"fsdp": {"reshard_after_forward": False}}}},
             "environment": {"options": {"size": "small"}},
         }
     )

@@ -36,6 +36,7 @@ from verl.workers.config import CheckpointEngineConfig
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from hgpo.assemble import build_estimator
+from hgpo.integrations.verl import watchdog
 from hgpo.integrations.verl.agent_loop import StepwiseAgentLoop
 from hgpo.integrations.verl.agent_workers import EpisodeWorker
 from hgpo.integrations.verl.config import mapped_settings
@@ -315,11 +316,11 @@ def nested_column(batch: KVBatchMeta, name: str) -> Any:
 class ScoringRanks:
     """Stands for the training processes; number t of a row is that of the token after t, as verl's are."""
 
-    def __init__(self, offset: float) -> None:
-        self._offset = offset
+    def __init__(self, offset: float, dtype: torch.dtype = torch.float32) -> None:
+        self._offset, self._dtype = offset, dtype
 
     def compute_log_prob(self, batch: KVBatchMeta) -> KVBatchMeta:
-        rows = [self._offset - torch.arange(tag["seq_len"], dtype=torch.float32) for tag in batch.tags]
+        rows = [self._offset - torch.arange(tag["seq_len"], dtype=self._dtype) for tag in batch.tags]
         nested = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
         fields = TensorDict({"log_probs": nested, "entropy": nested}, batch_size=len(rows))
         transfer_queue.kv_batch_put(keys=batch.keys, partition_id=PARTITION, fields=fields)
@@ -350,6 +351,19 @@ def test_log_probs_are_those_that_verls_trainer_writes(tmp_path: Path) -> None:
     tags = [tag for tag in batch.tags if not tag.get("is_padding")]
     entropies = [-1.0 - t for tag in tags for t in range(tag["prompt_len"] - 1, tag["seq_len"] - 1)]
     assert metrics["actor/entropy"] == pytest.approx(np.mean(entropies))
+    transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
+
+
+def test_log_probs_in_bfloat16_are_written_as_float32(tmp_path: Path) -> None:
+    trainer, batch = trainer_of(tmp_path, True, "narrow")
+    ranks = ScoringRanks(-1.0, torch.bfloat16)
+    trainer.actor_rollout_wg, trainer.ref_policy_wg, trainer.ref_in_actor = ranks, ranks, False
+    for work in (trainer._compute_old_log_prob, trainer._compute_ref_log_prob, trainer._compute_advantage):
+        work(batch, {})
+    for name in ("old_log_probs", "ref_log_prob"):
+        for row, tag in zip(column(batch, name), batch.tags, strict=True):
+            expected = -1.0 - torch.arange(tag["prompt_len"] - 1, tag["seq_len"] - 1)
+            torch.testing.assert_close(row, expected, rtol=0, atol=0)
     transfer_queue.kv_clear(keys=batch.keys, partition_id=PARTITION)
 
 
@@ -512,6 +526,7 @@ def test_an_agent_worker_stores_an_episode_with_its_keys_and_tags(
         return played[row["uid"]]
 
     monkeypatch.setattr(StepwiseAgentLoop, "run", run)
+    assert EpisodeWorker.__name__ == watchdog.AGENT_WORKER
     worker = object.__new__(EpisodeWorker)
     worker.config = worker.llm_client = worker.tokenizer = None
     for uid in played:

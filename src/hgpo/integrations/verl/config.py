@@ -125,10 +125,12 @@ def _check_ranks(training: TrainingSettings, verl: VerlSettings) -> None:
             f"training.mini_batch_size = {training.mini_batch_size} cannot be divided among {ranks} training processes "
             f"(verl.nodes * verl.gpus_per_node); take a multiple of {ranks}"
         )
-    if ranks % verl.tensor_parallel:
+    size, per_node = verl.tensor_parallel, verl.gpus_per_node
+    # verl starts a copy on the node of its first GPU, unless the copy has whole nodes.
+    if per_node % size and (size % per_node or ranks % size):
         raise ConfigError(
-            f"verl.tensor_parallel = {verl.tensor_parallel} does not divide the {ranks} GPUs "
-            "(verl.nodes * verl.gpus_per_node)"
+            f"verl.tensor_parallel = {size} does not divide verl.gpus_per_node = {per_node}, nor is a copy of the "
+            f"rollout engine several whole nodes of {verl.nodes}"
         )
 
 
@@ -263,10 +265,12 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
         "trainer.default_local_dir": Mapped(str(run_directory / "verl"), "run.directory"),
         "trainer.project_name": Mapped("hgpo"),
         "trainer.experiment_name": Mapped(config.run.name, "run.name"),
+        # verl would read columns that this project does not store, and stop; it stores steps in its own format.
+        "trainer.rollout_data_dir": Mapped(None, "rollout.store_every"),
         "trainer.logger": Mapped(["console", *tracker_names(config.tracking, config.run.engine)], "tracking.to"),
     }
     found |= _lora(policy, _MODEL)
-    if config.needs_critic:
+    if config.needs_critic and not verl.evaluate_only:
         found |= _critic(config.critic, training, policy, seed, model)
     else:
         found["critic.enable"] = Mapped(False, "advantage.estimator")
@@ -376,7 +380,7 @@ def suggested_settings(config: Config) -> Settings:
         found[f"{engine}.mixed_precision.reduce_dtype"] = found[f"{engine}.mixed_precision.buffer_dtype"] = "float32"
         # Forward passes cast the reference anyway; stored in bfloat16, it is copied to the GPU with half the bytes.
         found[f"{engine}.model_dtype"] = "bf16" if part == "ref" and computing == "bfloat16" else "fp32"
-    if cpu:
+    if cpu or computing == "float32":  # FlashAttention has neither
         found[f"{_MODEL}.override_config.attn_implementation"] = "sdpa"
     if policy.lora.rank:
         # Checkpoints contain only the adapter. The rollout engine loads the base model once; updates send adapters.

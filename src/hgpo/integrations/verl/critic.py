@@ -234,6 +234,7 @@ class CriticWorker(verl_api.TrainingWorker):  # type: ignore[misc]
     def rescale_head(self, factor: float, shift: float) -> None:
         """Change every normalised value to `factor` * value + `shift`."""
         module = self.engine.module
+        module.reshard()  # with reshard_after_forward = false, the gathered copies would be changed, and then discarded
         head = getattr(module.get_base_model() if hasattr(module, "get_base_model") else module, HEAD)
         with torch.no_grad():
             head.weight.mul_(factor)

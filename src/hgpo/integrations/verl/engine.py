@@ -43,6 +43,8 @@ _WRITTEN = ("rollout_is_weights", "response_mask")
 _HEAD = "lm_head"
 _AGGREGATION = ("loss_aggregation", "loss_micro_batch_rows", "max_response_tokens")
 _WEIGHT = "token_weight"
+UPDATE = "update"
+"""The fact of a batch that has the number of the update."""
 
 
 def corrected(
@@ -80,10 +82,15 @@ def aggregation_facts(training: TrainingSettings, max_response_tokens: int) -> d
 
 
 def forward_backward_batch(engine: Any, data: TensorDict, loss_function: Any, forward_only: bool = False) -> Any:
-    """verl's method. Before, each row gets its weight in the loss, if the mini-batch has `aggregation_facts`."""
+    """verl's method. Before, each row gets its weight in the loss, if the mini-batch has `aggregation_facts`, and the
+    optimiser the learning rate of the update, if it has `UPDATE`.
+    """
     facts = [verl_api.get_non_tensor_data(data=data, key=name, default=None) for name in _AGGREGATION]
     if not forward_only and None not in facts:
         data[_WEIGHT] = row_weights(data["response_mask"], *facts, group=engine.get_data_parallel_group())
+    update = verl_api.get_non_tensor_data(data=data, key=UPDATE, default=None)
+    if not forward_only and update is not None:
+        follow_updates(engine.lr_scheduler, update)
     if "loss_mask" not in data:  # verl counts its tokens, and it is not sent through the queue
         data["loss_mask"] = data["response_mask"]
     return _forward_backward_batch(engine, data, loss_function, forward_only)
@@ -133,6 +140,13 @@ def agg_loss(
 def constant_schedule(optimizer: Any, num_warmup_steps: int, last_epoch: int = -1) -> LambdaLR:
     """A learning rate that rises to its full value at the first step after the warm-up, and then stays constant."""
     return LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / (num_warmup_steps + 1)), last_epoch)
+
+
+def follow_updates(schedule: LambdaLR, update: int) -> None:
+    """Set the rate of an update, from 1. verl's schedule counts only the updates that train the policy."""
+    schedule.last_epoch = update - 1
+    for group, base, rate in zip(schedule.optimizer.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True):
+        group["lr"] = base * rate(update - 1)
 
 
 def cosine_schedule(optimizer: Any, num_warmup_steps: int, num_training_steps: int, **options: Any) -> LambdaLR:

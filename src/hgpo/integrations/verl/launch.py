@@ -70,6 +70,7 @@ FORWARDED = (
     "VLLM_CACHE_ROOT",
     "WANDB_DIR",
     "WANDB_MODE",
+    "WEBSHOP_DATA",
 )
 _NO_COMPILE_CACHE = "VLLM_DISABLE_COMPILE_CACHE"
 _OF_VERL = ("VERL_USE_EXTERNAL_MODULES", "VERL_PLATFORM", _NO_COMPILE_CACHE)
@@ -273,6 +274,8 @@ def compose(config: Config, *, run_directory: Path | None = None) -> Any:
     planned = config.warm_start.enabled and not run.start.exists()  # a new run is checked before its warm start
     policies = RunPolicies(run, policy, config.warm_start.enabled, config.run.seed)
     model = str(run.start) if planned else policies.start_source()
+    if Path(model).is_dir():  # Ray's processes may run in other folders
+        model = str(Path(model).resolve())
     suggested = suggested_settings(config) | suggested_for_mode(verl, policy)
     mapped = mapped_settings(config, model, run.path)
     mapped |= mode_settings(verl, policy, config.rollout.tasks_per_update)

@@ -144,7 +144,8 @@ def reference_log_probs(batch: Any) -> torch.Tensor:
 def _of_response(scored: torch.Tensor, lengths_B: Sequence[int]) -> torch.Tensor:
     """The response tokens' numbers from those of all input tokens, where number t belongs to token t + 1."""
     values, ends = scored.values(), scored.offsets().tolist()[1:]  # type: ignore[attr-defined]  # of nested ones
-    rows = [values[end - length - 1 : end - 1] for end, length in zip(ends, lengths_B, strict=True)]
+    # On CPUs, a policy in bfloat16 has log-probs in bfloat16, which NumPy does not have.
+    rows = [values[end - length - 1 : end - 1].float() for end, length in zip(ends, lengths_B, strict=True)]
     return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
 
 

@@ -42,7 +42,7 @@ from hgpo.integrations.verl.checkpoints import (
 )
 from hgpo.integrations.verl.config import is_asynchronous, validation_batch
 from hgpo.integrations.verl.critic import CriticWorker, VerlCritic
-from hgpo.integrations.verl.engine import aggregation_facts, corrected
+from hgpo.integrations.verl.engine import UPDATE, aggregation_facts, corrected
 from hgpo.integrations.verl.launch import recipe_of
 from hgpo.integrations.verl.metrics import reported_peak_gib, set_tracker_folders, update_metrics
 from hgpo.integrations.verl.queue import (
@@ -221,6 +221,7 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
                 "mini_batch_size": self.update_state.cut.size,
                 "epochs": actor.ppo_epochs,
                 "seed": actor.data_loader_seed + self.global_steps,
+                UPDATE: self.global_steps,
                 "dataloader_kwargs": {"shuffle": actor.shuffle},
                 "temperature": self.config.actor_rollout_ref.rollout.temperature,
                 **aggregation_facts(self.recipe.training, self.recipe.policy.max_response_tokens),

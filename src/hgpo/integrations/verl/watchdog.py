@@ -1,6 +1,7 @@
 """Ends a run on verl with a one-line error when one of its nodes or processes dies.
 
-Otherwise TransferQueue retries a dead node for minutes (four times 200 s).
+Otherwise TransferQueue retries a dead node for minutes (four times 200 s), and verl waits forever for the episodes of a
+dead agent worker.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ logger = logging.getLogger(__name__)
 
 PATIENCE = 45.0  # seconds until Ray reports a dead node; a rank may fail before, since its peer is gone
 _LONGEST = 400
+AGENT_WORKER = "EpisodeWorker"  # the class in `agent_workers`, which imports verl
 _DEAD = (
     "RayActorError",
     "NodeDiedError",
@@ -35,7 +37,7 @@ class Watchdog:
 
     Args:
         run: the run's folder.
-        look: returns the dead nodes of the run, "" for none.
+        look: returns the dead nodes and agent workers of the run, "" for none.
         seconds: time between two calls of `look`.
         patience: seconds to wait, after an error of a process, for a dead node that explains it; 0 on one node.
 
@@ -101,12 +103,12 @@ class Watchdog:
 
 
 def look_at_ray() -> str:
-    """The dead nodes that had processes of this run."""
+    """The dead nodes that had processes of this run, or else its dead agent workers."""
     import ray
     from ray._private.state import actors
 
     ours = actors(job_id=ray.JobID.from_hex(ray.get_runtime_context().get_job_id())).values()
-    return dead_nodes(ours, ray.nodes())
+    return dead_nodes(ours, ray.nodes()) or dead_agent_workers(ours)
 
 
 def dead_nodes(actors: Iterable[Mapping[str, Any]], nodes: Iterable[Mapping[str, Any]]) -> str:
@@ -119,3 +121,16 @@ def dead_nodes(actors: Iterable[Mapping[str, Any]], nodes: Iterable[Mapping[str,
         for node in nodes
         if not node["Alive"] and node["NodeID"] in names
     )
+
+
+def dead_agent_workers(actors: Iterable[Mapping[str, Any]]) -> str:
+    """The agent workers among `actors` whose process crashed: "agent worker 4711 on 10.0.0.7: <Ray's reason>"."""
+    found = []
+    for actor in actors:
+        if actor["ActorClassName"] == AGENT_WORKER and actor["State"] == "DEAD":
+            died, cause = actor["DeathCause"].actor_died_error_context, actor["DeathCause"]
+            # A worker that could not be created raises its own error, and all end with the trainer.
+            if cause.HasField("oom_context") or died.reason == died.WORKER_DIED:
+                reason = " ".join((died.error_message or "memory ran out").split())
+                found.append(f"agent worker {actor['Pid']} on {actor['Address']['IPAddress']}: {reason}")
+    return ", ".join(found)

@@ -132,7 +132,10 @@ CPU, VLLM_ON_CPU = {"model": "some/model", "device": "cpu"}, {"rollout": "vllm-c
         ),
         (
             {"policy": {"model": "some/model", "precision": "float32"}},
-            {"actor_rollout_ref.ref.fsdp_config.model_dtype": "fp32"},
+            {
+                "actor_rollout_ref.ref.fsdp_config.model_dtype": "fp32",
+                "actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
+            },
         ),
         (
             {"policy": CPU},
@@ -224,6 +227,10 @@ def test_the_queue_holds_an_evaluation_and_the_batches_that_are_sampled_ahead() 
     [
         ({"training": {"mini_batch_size": 255}, "verl": {"gpus_per_node": 2}}, "take a multiple of 2"),
         ({"verl": {"gpus_per_node": 3, "tensor_parallel": 2}, "training": {"mini_batch_size": 3}}, "does not divide"),
+        (  # verl would start the second copy on the first node, with two GPUs of the first copy
+            {"verl": {"nodes": 2, "gpus_per_node": 6, "tensor_parallel": 4}, "training": {"mini_batch_size": 12}},
+            "does not divide",
+        ),
         ({"training": {"updates": 0}}, "evaluate_only"),
         ({"policy": {"model": "some/model", "device": "cuda:1"}}, "policy.device = 'cuda:1'"),
         ({"policy": {"model": "some/model", "device": "mps"}}, "policy.device = 'mps'"),
@@ -302,6 +309,7 @@ def test_every_setting_of_verl_is_decided_by_a_setting_of_the_recipe_or_fixed() 
         ("actor_rollout_ref.rollout.val_kwargs", r"determined by the recipe's evaluation\.temperature"),
         ("algorithm.norm_adv_by_std_in_grpo", r"determined by the recipe's advantage\.estimator"),
         ("data.shuffle", r"verl\.overrides\.data\.shuffle cannot be changed"),
+        ("trainer.rollout_data_dir", r"determined by the recipe's rollout\.store_every"),
     ],
 )
 def test_an_override_of_what_the_recipe_decides_is_rejected(name: str, message: str) -> None:
@@ -317,6 +325,7 @@ def test_a_critic_is_trained_where_the_estimator_needs_values() -> None:
     assert mapped()["critic.enable"] is False
     assert mapped(critic={"shared": True})["critic.enable"] is False  # the table is passed over
     assert mapped(**PPO)["critic.enable"] is True
+    assert mapped(**PPO, verl={"evaluate_only": True})["critic.enable"] is False  # it would have an optimiser
     assert mapped(advantage={"estimator": "gigpo", "options": {"baseline": "critic"}})["critic.enable"] is True
 
 

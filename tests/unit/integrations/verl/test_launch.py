@@ -137,6 +137,24 @@ def test_no_variable_that_is_forwarded_sounds_like_a_secret() -> None:
     assert [name for name in launch.FORWARDED if re.search("KEY|TOKEN|SECRET|PASS|CREDENTIAL", name)] == []
 
 
+def test_a_cluster_receives_the_variables_that_the_recipes_read() -> None:
+    recipes = "".join(path.read_text() for path in (TESTS.parent / "recipes").rglob("*.toml"))
+    named = set(re.findall(r'"\$(\w+)', recipes))
+    assert named >= {"ALFWORLD_DATA", "WEBSHOP_DATA"}
+    assert named <= set(launch.FORWARDED)
+
+
+def test_a_models_folder_is_named_in_full_since_rays_processes_run_in_other_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
+    (tmp_path / "model").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for named, path in (("model", str(tmp_path / "model")), ("some/model", "some/model")):
+        composed = launch.compose(Config.model_validate({"policy": {"model": named}}))
+        assert composed.actor_rollout_ref.model.path == path
+
+
 @pytest.mark.parametrize("address", ["auto", None])
 def test_no_secret_is_in_what_ray_is_started_with(address: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 
 from hgpo.cli.main import main
-from hgpo.integrations.verl.watchdog import LostProcessError, Watchdog, dead_nodes
+from hgpo.integrations.verl.watchdog import LostProcessError, Watchdog, dead_nodes, look_at_ray
 
 NEEDS_RAY = "ray is not installed: pip install 'hgpo[verl]'"
 RUN = Path("runs/a b")
@@ -93,6 +95,22 @@ def ray() -> Iterator[Any]:
     ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
     yield ray
     ray.shutdown()
+
+
+class EpisodeWorker(_Mortal):
+    """Named like the agent workers."""
+
+
+def test_an_agent_worker_that_dies_is_found_and_one_that_is_ended_is_not(ray: Any) -> None:
+    workers = [ray.remote(num_cpus=0)(EpisodeWorker).remote() for _ in range(2)]
+    ray.get([worker.__ray_ready__.remote() for worker in workers])
+    ray.kill(workers[0])
+    workers[1].die.remote()  # nobody waits for the answer, as in a rollout
+    end = time.monotonic() + 60
+    while not (found := look_at_ray()) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert re.fullmatch(r"agent worker \d+ on [\d.]+: .+", found)
+    assert found.count("agent worker") == 1
 
 
 def nothing() -> str:
