@@ -153,8 +153,12 @@ def chosen_rate(estimator: str, settings: str) -> tuple[str, ...]:
     trials = [one for one in rate_trials() if (one.estimator, one.settings) == (estimator, settings)]
     if not trials:
         return ()
-    best = max(trials, key=lambda one: (one.success, one.during))
-    return (f"training.learning_rate={best.rate:g}",)
+    return (f"training.learning_rate={best_trial(trials).rate:g}",)
+
+
+def best_trial(trials: Sequence[RateTrial]) -> RateTrial:
+    """The trial whose rate is chosen: the highest success; of equal ones, the highest success while training."""
+    return max(trials, key=lambda one: (one.success, one.during))
 
 
 def settings_of(estimator: str, environment: str) -> tuple[str, ...]:

@@ -207,7 +207,11 @@ def rates_line(campaign: Campaign, trainings: Sequence[campaign_table.Trained]) 
     """
     trials = trials_of(campaign, {one.estimator for one in trainings})
     tried = ", ".join(f"{rate:g}" for rate in sorted({one.rate for one in trials}))
-    rates = {one.estimator: float(one.rate.rpartition("=")[2] or best_rate(trials, one.estimator)) for one in trainings}
+    best = {
+        name: campaign_table.best_trial([one for one in trials if one.estimator == name]).rate
+        for name in {one.estimator for one in trainings}
+    }
+    rates = {one.estimator: float(one.rate.rpartition("=")[2] or best[one.estimator]) for one in trainings}
     chosen = ", ".join(f"{name} {rates[name]:g}" for name in sorted(rates))
     updates = {one.updates for one in trials}.pop()
     length = f" of {updates} updates" if updates else ""
@@ -225,11 +229,6 @@ def rates_line(campaign: Campaign, trainings: Sequence[campaign_table.Trained]) 
         f"Learning rates {tried} were tried with each estimator, one training each{length} with a seed that the table does not use; the rate with the highest success on "
         f"{judge} was chosen: {chosen}.{starts}{effect_of_rates(trials, set(rates.values()))} All steps are trained on, also steps with advantage 0, so the number of optimiser steps depends only on the lengths of episodes.\n"
     )
-
-
-def best_rate(trials: Sequence[campaign_table.RateTrial], name: str) -> float:
-    """The learning rate of an estimator's best trial, which is the recipe's where a training names none."""
-    return max((one for one in trials if one.estimator == name), key=lambda one: (one.success, one.during)).rate
 
 
 def effect_of_rates(trials: Sequence[campaign_table.RateTrial], chosen: Set[float]) -> str:

@@ -12,7 +12,10 @@ import pytest
 
 from environment_packages import EnvironmentPackage, solved
 from hgpo.agents.prompts import AgentContext
+from hgpo.config import load_config
+from hgpo.config.recipes import recipe_named
 from hgpo.envs import make
+from hgpo.envs.base import Task
 
 suites = pytest.importorskip("hgpo_babyai.suite", reason="minigrid is not installed; run `make babyai-test`")
 env = pytest.importorskip("hgpo_babyai.env")
@@ -191,3 +194,16 @@ def test_a_prompt_leaves_out_what_every_observation_repeats() -> None:
 class TestPackage(EnvironmentPackage):
     name = "babyai"
     settings = ("rollout.state=simulator",)
+
+
+@pytest.mark.slow
+def test_the_readme_counts_the_games_that_the_recipes_evaluation_shares_with_its_training() -> None:
+    def game(task: Task) -> tuple[Any, ...]:
+        environment = task.make()
+        environment.reset()
+        world = environment.world.unwrapped  # type: ignore[attr-defined]
+        return world.mission, world.grid.encode().tobytes(), tuple(world.agent_pos), world.agent_dir
+
+    suite = make("babyai", **load_config(recipe_named("babyai-tiny")).environment.options)
+    train, held_out = (set(map(game, suite.tasks(split))) for split in ("train", "valid_seen"))
+    assert (len(held_out), len(train & held_out)) == (256, 1)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import campaign_table
 import choosing_tables
 import trained_page
+from paired import SIGNIFICANT, holm
 
 ROOT = Path(__file__).parents[3]
 README, CHOOSING = ROOT / "README.md", ROOT / "docs" / "choosing.md"
@@ -117,3 +121,31 @@ def test_sentences_about_nested_td_state_the_stored_figures() -> None:
     hgpo, graphgpo = (row.leads_during[name].difference for name in ("hgpo paper", "graphgpo"))
     assert f"(HGPO {hgpo} points, GraphGPO {graphgpo}, both at its learning rate; the others at half" in words(CHOOSING)
     assert f"NestedTD − HGPO is {row.leads['hgpo paper'].difference}." in words(CHOOSING)
+
+
+def sign_flip_p_value(difference_S: NDArray[np.float64]) -> float:
+    """Share of all assignments of signs to the differences whose sum is at least as large, two-sided."""
+    sign_AS = np.array(list(product((1.0, -1.0), repeat=len(difference_S))))
+    return float(np.mean(np.abs(sign_AS @ difference_S) >= abs(difference_S.sum()) - 1e-9))
+
+
+def test_the_sign_flip_test_confirms_all_but_the_pairs_that_the_page_names() -> None:
+    rows = campaign_table.tables()[FIRST.settings]
+    trained = [one for one in campaign_table.stored() if one.settings == FIRST.settings]
+    lost = {}
+    for figure, field in (("after", "leads"), ("during", "leads_during")):
+        success = {
+            row.estimator: np.array([getattr(one, figure) for one in trained if one.estimator == row.estimator])
+            for row in rows
+        }
+        pairs = list(combinations(success, 2))
+        adjusted = holm([sign_flip_p_value(success[one] - success[other]) for one, other in pairs])
+        significant = {row.estimator: getattr(row, field) for row in rows}
+        for (one, other), p_value in zip(pairs, adjusted, strict=True):
+            if significant[one][other].significant != (p_value < SIGNIFICANT):
+                lost[figure, one, other] = round(p_value, 3)
+    assert lost == {
+        ("after", "grpo", "g2po"): pytest.approx(0.15, abs=0.005),
+        ("during", "hgpo paper", "hgpo mean_norm"): 0.053,
+    }
+    assert "(p = .15 after Holm's correction) and hgpo mean_norm − hgpo paper while training (.053)" in FIRST.note
