@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -228,13 +228,30 @@ def prepare_start(run: RunDirectory, config: Config, suite: LimitedSuite, report
     ).build(run.start)
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedPolicy:
+    """A policy for evaluation or for playing.
+
+    Attributes:
+        policy: the policy.
+        name: its name in results.
+        checkpoint: name of a run's checkpoint; "" for a model or a server.
+        weights: digest of the checkpoint's files; "" likewise, and for a start policy that the run did not make.
+    """
+
+    policy: AsyncPolicy
+    name: str
+    checkpoint: str = ""
+    weights: str = ""
+
+
 def open_policy(
     source: str,
     config: Config,
     checkpoint: str = "newest",
     warn: Callable[[str], None] = warnings.warn,
     say: Callable[[str], object] = lambda line: None,
-) -> tuple[AsyncPolicy, str, str, str]:
+) -> OpenedPolicy:
     """Open a run's, model's or server's policy.
 
     Args:
@@ -244,9 +261,6 @@ def open_policy(
         warn: called with a message if a server deviates from the settings.
         say: called with a line about the backend that `policy.backend` "auto" selects on CUDA.
 
-    Returns:
-        The policy, its name and, for a run (else ""), the name of the checkpoint and a digest of its files.
-
     Raises:
         ValueError: there is no such policy, or a package that it needs is not installed.
     """
@@ -255,7 +269,7 @@ def open_policy(
         from hgpo.policies.openai import server_policy
 
         usage = {"max_response_tokens": settings.max_response_tokens, "system_prompt": settings.system_prompt}
-        return server_policy(settings.model, settings.options, warn=warn, **usage), settings.model, "", ""
+        return OpenedPolicy(server_policy(settings.model, settings.options, warn=warn, **usage), settings.model)
     from hgpo.policies.wrappers import as_async
     from hgpo.training.load import RunPolicies, choose_sampler, load_language_model, make_backend_policy, use_threads
 
@@ -268,9 +282,9 @@ def open_policy(
         policies = RunPolicies(run, settings, config.warm_start.enabled, config.run.seed)
         policy, found = policies.policy(checkpoint)
         name = f"{Path(source).resolve().name} ({found})"
-        return as_async(policy), name, found, policies.weights_digest(found)
+        return OpenedPolicy(as_async(policy), name, found, policies.weights_digest(found))
     language_model = load_language_model(settings.model, settings, trained=False)
-    return as_async(make_backend_policy(settings, language_model)), source, "", ""
+    return OpenedPolicy(as_async(make_backend_policy(settings, language_model)), source)
 
 
 def build_suite(environment: EnvironmentSettings, evaluation: EvaluationSettings) -> LimitedSuite:

@@ -12,13 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hgpo.agents.checked import CheckedTemplate
-from hgpo.agents.prompts import HOUSEHOLD_REASONING, REASONING, TEMPLATES, AgentContext, Template
+from hgpo.agents.prompts import HOUSEHOLD_REASONING, REASONING, TEMPLATES, AgentContext, ParsedAction, Template
 from hgpo.agents.text_template import TextTemplate, is_text
-from hgpo.messages import Conversation
+from hgpo.messages import Conversation, Message
 from hgpo.options import converted_options
-from hgpo.plugins import Registry
-from hgpo.utils.text import safe_repr
+from hgpo.plugins import BREAKS, Registry
+from hgpo.utils.text import describe_error, safe_repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,52 @@ def make_agent(name: str, spec: AgentSpec, options: Mapping[str, Any] | None = N
     kind = type(agent.template)
     if kind.__module__.partition(".")[0] == "hgpo":
         return agent
-    return replace(agent, template=CheckedTemplate(agent.template, f"the template {kind.__name__} of agent {name!r}"))
+    return replace(agent, template=_CheckedTemplate(agent.template, f"the template {kind.__name__} of agent {name!r}"))
+
+
+@dataclass(frozen=True, slots=True)
+class _CheckedTemplate:
+    """A template of the user's and its name in messages. Methods raise ValueError for its errors and wrong results."""
+
+    template: Template
+    name: str
+
+    def render(self, context: AgentContext) -> Conversation:
+        """The prompt."""
+        prompt: Any = self._called("render", context)
+        if not isinstance(prompt, str) and not (
+            isinstance(prompt, tuple) and all(isinstance(turn, Message) for turn in prompt)
+        ):
+            raise self._wrong("render", "text or a tuple of messages", prompt)
+        return prompt
+
+    def parse(self, response: str) -> ParsedAction:
+        """The action in a response."""
+        parsed = self._called("parse", response)
+        if not isinstance(parsed, ParsedAction):
+            raise self._wrong("parse", "a ParsedAction", parsed)
+        return parsed
+
+    def respond(self, action: str) -> str:
+        """A response with the action; checked to be the inverse of `parse` but for upper and lower case."""
+        response = self._called("respond", action)
+        if not isinstance(response, str):
+            raise self._wrong("respond", "text", response)
+        if (read := self.parse(response).action).casefold() != action.casefold():
+            raise ValueError(
+                f"{self.name}: parse(respond({action!r})) has the action {read!r}, but respond has to be the inverse "
+                "of parse"
+            )
+        return response
+
+    def _called(self, method: str, argument: Any) -> Any:
+        try:
+            return getattr(self.template, method)(argument)
+        except BREAKS as error:
+            raise ValueError(f"{self.name}: {describe_error(f'{method}()', error, below=__file__)}") from error
+
+    def _wrong(self, method: str, wanted: str, returned: object) -> ValueError:
+        return ValueError(f"{self.name}: {method}() has to return {wanted}, and returned {safe_repr(returned)}")
 
 
 def direct(spec: AgentSpec) -> Agent:

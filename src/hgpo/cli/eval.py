@@ -137,18 +137,18 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
         check_model(config.policy)  # before tasks are generated for it
     suite = build_suite(config.environment, config.evaluation)
     telling = {"warn": reporter.warn, "say": reporter.say}
-    policy, model, checkpoint, weights = open_policy(arguments.policy, config, arguments.checkpoint, **telling)
+    opened = open_policy(arguments.policy, config, arguments.checkpoint, **telling)
     played = config.evaluation
-    name = name_by_command(played.split, checkpoint, played.temperature, played.seeds, arguments.games)
+    name = name_by_command(played.split, opened.checkpoint, played.temperature, played.seeds, arguments.games)
     output = arguments.output or RunDirectory(Path(arguments.policy)).evaluation(name)
     prices = Prices(*arguments.prices) if arguments.prices else FREE
     at_once = arguments.at_once or (64 if served else NO_LIMIT.max_concurrency)
     budget = EvalBudget(prices, arguments.max_cost, at_once)
     evaluator = build_evaluator(config, suite, reporter, budget=budget)
-    if weights:  # another run may have had the same name
-        evaluator = replace(evaluator, settings={**evaluator.settings, "weights": weights})
+    if opened.weights:  # another run may have had the same name
+        evaluator = replace(evaluator, settings={**evaluator.settings, "weights": opened.weights})
     keep_steps = arguments.output is not None
-    stored = evaluator.evaluate(policy, output, model=model, keep_going=True, keep_steps=keep_steps)
+    stored = evaluator.evaluate(opened.policy, output, model=opened.name, keep_going=True, keep_steps=keep_steps)
     if stored is None:
         return 1
     if not arguments.quiet:

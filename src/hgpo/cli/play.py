@@ -79,6 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _refuse(arguments: argparse.Namespace, names: Sequence[str], when: str) -> None:
     """Raise a `ValueError` if an option of these names is given, because nothing uses it."""
     given = {name: getattr(arguments, name) for name in names}
+    # 0 == False, but --temperature 0 is given.
     if unused := [f"--{name}" for name, value in given.items() if value is not False and value not in (None, [])]:
         raise ValueError(f"{', '.join(unused)}: nothing uses these if {when}")
 
@@ -134,7 +135,7 @@ def _watch(arguments: argparse.Namespace, source: str, *, environment: str | Non
 
     tasks = build_suite(config.environment, config.evaluation).tasks(config.evaluation.split)
     task = tasks[_game(arguments.game, len(tasks))]
-    policy, *_ = open_policy(source, config, warn=Reporter().warn, say=_show)
+    policy = open_policy(source, config, warn=Reporter().warn, say=_show).policy
     agent = build_agent(config.agent, config.environment.name)
     rules = agent_rules(config.rollout, agent, config.evaluation.temperature)
     player = Player(policy, agent, rules, on_step=show)

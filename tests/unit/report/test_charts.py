@@ -52,7 +52,7 @@ def test_values_keep_the_order_of_their_rows(folder):
 
 
 def test_one_reward_has_an_axis_from_zero(folder):
-    """Vega labels the only tick of an empty range 0, whatever the value is."""
+    """If a range is empty, Vega labels its only tick 0, whatever the value is."""
 
     def from_zero(*rewards):
         metrics = tuple({"update": 1 + place, "reward": reward} for place, reward in enumerate(rewards))

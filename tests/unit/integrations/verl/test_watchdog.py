@@ -105,7 +105,7 @@ def test_an_agent_worker_that_dies_is_found_and_one_that_is_ended_is_not(ray: An
     workers = [ray.remote(num_cpus=0)(EpisodeWorker).remote() for _ in range(2)]
     ray.get([worker.__ray_ready__.remote() for worker in workers])
     ray.kill(workers[0])
-    workers[1].die.remote()  # nobody waits for the answer, as in a rollout
+    workers[1].die.remote()  # not awaited, as in a rollout
     end = time.monotonic() + 60
     while not (found := look_at_ray()) and time.monotonic() < end:
         time.sleep(0.1)
