@@ -4,11 +4,13 @@
     python benchmarks/campaign.py run FOLDER training.updates=60 --estimators gigpo atd    # two estimators, shorter
     python benchmarks/campaign.py run FOLDER --recipe webshop-tiny --seeds 3 --estimators gigpo g2po
     python benchmarks/campaign.py choose FOLDER --rates 2.5e-4 5e-4 1e-3    # try three rates with every estimator
+    python benchmarks/campaign.py run FOLDER --recipe alfworld-tiny --start benchmarks/starts/alfworld-tiny
     python benchmarks/campaign.py show                                # print the tables
 
 A finished training is a line of benchmarks/campaign.json and is never run again, so a campaign that was killed can be
 continued, also on another machine. Seeds run in order, each with all estimators, so the finished trainings always form
 a table. All trainings of a seed play the same tasks with the same random numbers from the same start, with one thread.
+A warm start on another type of CPU gives other weights; `--start` takes a stored policy, so all machines begin alike.
 
 `choose` trains each estimator once with each learning rate, with a seed that `run` does not use. It measures success on
 the split valid_seen. If the recipe itself evaluates on valid_seen, it measures the rollouts in the last third of the
@@ -57,8 +59,9 @@ class Campaign:
     Example: `Campaign(Path("runs/campaign"), "quickstart", []).run(range(10), ["gigpo", "atd"], at_once=2)`.
     """
 
-    def __init__(self, folder: Path, recipe: str, overrides: list[str]) -> None:
+    def __init__(self, folder: Path, recipe: str, overrides: list[str], start: Path | None = None) -> None:
         self.folder, self.recipe, self.overrides = folder.resolve() / recipe, recipe, overrides
+        self._stored_start = start.resolve() if start else None
         self.settings = " ".join([recipe, *overrides])
         config = load_config(Path(recipe), overrides)
         self.environment = config.environment.name
@@ -74,6 +77,7 @@ class Campaign:
         if not missing:
             return
         start = self._start()
+        self.refuse_another_start(weights_of(start))
         began = time.monotonic()
         with ThreadPoolExecutor(at_once) as pool:
             waiting = [pool.submit(self._train, name, seed, start) for name, seed in missing]
@@ -81,6 +85,15 @@ class Campaign:
                 one.result()
                 left = (time.monotonic() - began) / number * (len(missing) - number) / 60
                 print(f"{number} of {len(missing)} done, {left:.0f} minutes to go", flush=True)
+
+    def refuse_another_start(self, start: str) -> None:
+        """Stop if stored trainings with these settings began from another policy, since they are not comparable."""
+        others = {one.start for one in self.done if one.settings == self.settings} - {start}
+        if others:
+            raise SystemExit(
+                f"The stored trainings of {self.settings!r} began from weights {', '.join(sorted(others))}, these "
+                f"would begin from {start}. Name their start with --start, or remove their lines from campaign.json."
+            )
 
     def choose(self, rates: list[float], estimators: list[str], at_once: int, updates: int = 0) -> None:
         """Train each estimator with each learning rate, if not done yet; `updates` above 0 replaces the recipe's."""
@@ -118,7 +131,9 @@ class Campaign:
         return [*settings_of(estimator, self.environment), *self.overrides]
 
     def _start(self) -> Path:
-        """Folder of the common start policy, which a run without updates makes."""
+        """Folder of the common start policy: the given one, or that of a run without updates."""
+        if self._stored_start:
+            return self._stored_start
         options = [*self.overrides, "training.updates=0", "evaluation.games=1"]
         return train(self.folder, "start", Path(self.recipe), options).start
 
@@ -169,6 +184,7 @@ def main(arguments: list[str] | None = None) -> None:
     for verb in (made, tried):
         verb.add_argument("folder", type=Path, help="where the runs are written")
         verb.add_argument("--recipe", default="quickstart")
+        verb.add_argument("--start", type=Path, metavar="FOLDER", help="start policy (default: a warm start)")
         verb.add_argument("--estimators", nargs="+", choices=list(ESTIMATORS), default=list(ESTIMATORS), metavar="NAME")
         verb.add_argument("--at-once", type=int, default=1, help="trainings side by side, one thread each (default: 1)")
         verb.add_argument("overrides", nargs="*", default=[], help="further settings of the recipe, for all trainings")
@@ -177,7 +193,7 @@ def main(arguments: list[str] | None = None) -> None:
     if options.verb == "show":
         show()
         return
-    campaign = Campaign(options.folder, options.recipe, options.overrides)
+    campaign = Campaign(options.folder, options.recipe, options.overrides, options.start)
     if options.verb == "choose":
         campaign.choose(options.rates, options.estimators, options.at_once, options.updates)
         return

@@ -125,7 +125,7 @@ class RateTrial:
         settings: as in `Trained`.
         start: as in `Trained`.
         success: success that decides on the rate, 0-1: on `CHOOSING_SPLIT`, or of the last third's rollouts.
-        during: mean success of the rollouts over all updates.
+        during: mean success of the rollouts over all updates; None: not recorded.
         updates: number of updates of the trial; 0: as many as in the settings.
     """
 
@@ -134,7 +134,7 @@ class RateTrial:
     settings: str
     start: str
     success: float
-    during: float
+    during: float | None
     updates: int = 0
 
 
@@ -158,7 +158,7 @@ def chosen_rate(estimator: str, settings: str) -> tuple[str, ...]:
 
 def best_trial(trials: Sequence[RateTrial]) -> RateTrial:
     """The trial whose rate is chosen: the highest success; of equal ones, the highest success while training."""
-    return max(trials, key=lambda one: (one.success, one.during))
+    return max(trials, key=lambda one: (one.success, one.during or 0.0))
 
 
 def settings_of(estimator: str, environment: str) -> tuple[str, ...]:

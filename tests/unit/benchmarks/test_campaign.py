@@ -168,3 +168,18 @@ def test_a_state_key_for_all_trainings_wins_over_that_of_a_row(tmp_path: Path) -
     assert load_config(Path("quickstart"), text.row_settings("g2po")).rollout.state == "observation"
     own = campaign.Campaign(tmp_path, "quickstart", [])
     assert load_config(Path("quickstart"), own.row_settings("g2po")).rollout.state == "published_g2po"
+
+
+def test_trainings_from_another_start_are_not_added_to_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign_table, "STORED", tmp_path / "campaign.json")
+    campaign_table.store([trained("gigpo", 0, 0.5, start="one")])
+    begun = campaign.Campaign(tmp_path, "quickstart", [])
+    begun.refuse_another_start("one")
+    with pytest.raises(SystemExit, match=r"began from weights one, these would begin from two.*--start"):
+        begun.refuse_another_start("two")
+    campaign.Campaign(tmp_path, "quickstart", ["rollout.state=observation"]).refuse_another_start("two")
+
+
+def test_a_stored_start_policy_is_the_one_that_its_trainings_name() -> None:
+    folder = Path(campaign.__file__).parent / "starts" / "alfworld-tiny"
+    assert campaign.weights_of(folder) == "fe0def6567f7"
