@@ -152,10 +152,14 @@ def _first_keys(file: Path) -> tuple[set[str], set[str]]:
     """The keys of the first readable row, and those whose values are lists; the reader reports unreadable rows."""
     if suffix_of(file) == ".parquet":
         try:
-            schema = pq.read_schema(file)
-        except (pa.ArrowException, OSError):
+            with pq.ParquetFile(file) as parquet:
+                schema = parquet.schema_arrow
+                texts = [f.name for f in schema if f.name in _LISTS_OF_TRAJECTORIES and not pa.types.is_nested(f.type)]
+                first = next(parquet.iter_batches(1, columns=texts)).to_pylist()[0] if texts else {}
+        except (pa.ArrowException, OSError, StopIteration):
             return set(), set()
-        return set(schema.names), {field.name for field in schema if pa.types.is_nested(field.type)}
+        lists = {field.name for field in schema if pa.types.is_nested(field.type)}
+        return set(schema.names), lists | {key for key, value in first.items() if _is_list(value)}
     first = next((row for _, row in parsed_rows(file) if isinstance(row, dict)), {})
     return set(first), {key for key, value in first.items() if _is_list(value)}
 

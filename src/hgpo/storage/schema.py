@@ -31,6 +31,8 @@ OPTIONAL_BATCH_COLUMNS = (
     "response_log_prob",
     "truncated",
 )
+NEEDED_COLUMNS = frozenset({*BATCH_COLUMNS, *OPTIONAL_BATCH_COLUMNS, "won"} - {"truncated"})
+"""Columns whose values must have one type; `truncated` is ignored if it has another meaning."""
 SUFFIXES = (".parquet", ".jsonl")
 """Suffixes of files that are read and written. A .json file (an array of objects) is read if a path names it."""
 _TRUTHS = {"True": True, "true": True, "False": False, "false": False}  # as Python and JSON spell them
@@ -45,7 +47,8 @@ def suffix_of(path: Path, *, written: bool = False) -> str:
     suffix = path.suffix.lower()
     known = SUFFIXES if written else (*SUFFIXES, ".json")
     if suffix not in known:
-        raise StorageError(f"{path}: the name of a rollout file ends in {' or '.join(known)}; choose one of them")
+        remedy = "choose one of them" if written else "convert or unpack the file"
+        raise StorageError(f"{path}: the name of a rollout file ends in {' or '.join(known)}; {remedy}")
     return suffix
 
 

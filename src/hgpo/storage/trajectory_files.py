@@ -19,6 +19,7 @@ import pyarrow as pa
 from hgpo.storage.conversations import Step, steps_of_conversation
 from hgpo.storage.schema import (
     Problems,
+    StorageError,
     converted,
     identifier,
     number,
@@ -42,6 +43,9 @@ _STEP_COLUMNS: Mapping[str, tuple[Callable[[Any], Any], pa.DataType]] = {
     "prompt": (text, pa.large_string()),
     "penalty": (number, pa.float64()),
     "value": (number, pa.float64()),
+    "bootstrap": (number, pa.float64()),
+    "response_log_prob": (number, pa.float64()),
+    "truncated": (text_or_json, pa.large_string()),  # ignored if it has another meaning
     "next_observation": (text_or_json, pa.large_string()),
 }
 """The columns of a step: how a value is converted, and its type in the table."""
@@ -60,10 +64,10 @@ def read_trajectories(path: Path, keys: Mapping[str, str], problems: Problems) -
         problems: Records trajectories that cannot be read.
 
     Returns:
-        The columns group, trajectory, step, observation, reward; action, response, prompt, penalty, value,
-        next_observation and success where any step has one.
+        The columns group, trajectory, step, observation, reward; success and the other `STEP_KEYS` where any step has
+        one.
     """
-    lines, numbers = _rows(path, problems)
+    lines, numbers = _rows(path, keys, problems)
     steps: list[Step] = []
     numbers_N: list[int] = []
     first: dict[tuple[str, str], int] = {}
@@ -84,11 +88,17 @@ def read_trajectories(path: Path, keys: Mapping[str, str], problems: Problems) -
     return _table(steps), numbers_N
 
 
-def _rows(path: Path, problems: Problems) -> tuple[list[dict[str, Any]], Sequence[int]]:
+def _rows(path: Path, keys: Mapping[str, str], problems: Problems) -> tuple[list[dict[str, Any]], Sequence[int]]:
     if suffix_of(path) != ".parquet":
         return read_lines(path, problems)
     table = read_parquet(path)
-    return table.to_pylist(), range(table.num_rows)
+    all_names = dict.fromkeys(table.column_names)  # for messages
+    needed = {keys.get(name, name) for name in KEYS} | {"conversations"}
+    try:
+        rows = table.select([name for name in all_names if name in needed]).to_pylist()
+    except (ValueError, OverflowError) as error:
+        raise StorageError(f"a time cannot be read ({error}); write it as text", path) from error
+    return [all_names | row for row in rows], range(table.num_rows)
 
 
 def _trajectory(written: Mapping[str, Any], keys: Mapping[str, str], default_id: str) -> list[Step]:
@@ -111,8 +121,8 @@ def _trajectory(written: Mapping[str, Any], keys: Mapping[str, str], default_id:
     if not steps:
         raise ValueError("no step: a trajectory without steps has no advantage; remove the line")
     _reward(steps, line, keys)
-    trajectory = default_id if line["trajectory"] is None else identifier(line["trajectory"])
-    shared: Step = {"group": identifier(line["group"]), "trajectory": trajectory}
+    ids = {"group": line["group"], "trajectory": default_id if line["trajectory"] is None else line["trajectory"]}
+    shared: Step = {name: converted(value, identifier, _named(name, keys)) for name, value in ids.items()}
     if line["success"] is not None:
         shared["success"] = converted(line["success"], truth, _named("success", keys))
     return [{**shared, "step": place, **step} for place, step in enumerate(steps)]
@@ -178,7 +188,7 @@ def _table(steps: list[Step]) -> pa.Table:
 def _list(value: Any, name: str) -> list[Any]:
     """A list, or the list in JSON text."""
     if isinstance(value, str) and value.lstrip().startswith("["):
-        value = json.loads(value)
+        value = converted(value, json.loads, f"{name} as JSON")
     if not isinstance(value, list):
         raise TypeError(f"{name} is not a list: {value!r:.60}")
     return value

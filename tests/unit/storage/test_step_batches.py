@@ -58,6 +58,8 @@ def test_what_may_be_missing_is_read_as_it_was_given(column):
         ({"observation": [1, None]}, r"column 'observation', row 1: missing value \(None\)"),
         ({"step": [0, None]}, r"column 'step', row 1: missing value \(None\), expected a number"),
         ({"reward": [None, 1.0]}, r"column 'reward', row 0: missing value \(None\), expected a number"),
+        ({"step": ["0", "1"]}, r"column 'step', row 0: expected a number, got str"),
+        ({"step": ["1", "2"]}, r"column 'step', row 0: expected a number, got str"),
     ],
 )
 def test_what_may_not_be_missing_names_the_column_and_the_row(column, message):
