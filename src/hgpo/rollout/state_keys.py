@@ -8,7 +8,6 @@ fields that "json" leaves out are found later, in a whole batch (`hgpo.rollout.k
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -32,8 +31,6 @@ UNSEEN_CHANGES = ("You heat", "You cool", "You clean", "You turn on")
 
 NO_CALL = "no tool call"
 """The key "tool_call" before the first call of an episode."""
-
-_TAGGED = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +113,10 @@ def called(action: str | None) -> str | None:
     It reads the actions of environments with tools, responses with `<tool_call>`, and turns of conversations
     (`hgpo.storage.conversations`), whose last line is such a list or one call.
     """
-    text = action or ""
-    parts = _TAGGED.findall(without_thoughts(text)) or dict.fromkeys([text, text.rpartition("\n")[2]])
-    calls = [call for part in parts for call in _calls_in(part)]
+    text = (action or "").rstrip()
+    opened = without_thoughts(text).split("<tool_call>")[1:]
+    tagged = [part.partition("</tool_call>")[0] for part in opened if "</tool_call>" in part]
+    calls = [call for part in tagged or {text, text.rpartition("\n")[2]} for call in _calls_in(part)]
     return canonical_json(calls) if calls else None
 
 

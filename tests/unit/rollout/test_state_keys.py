@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from itertools import combinations
 
 import pytest
@@ -141,6 +142,12 @@ TAGGED = [f"<tool_call>\n{json.dumps(call)}\n</tool_call>" for call in CALLS]
 )
 def test_calls_of_other_trainers_are_read(action: str, calls: list[dict[str, object]]) -> None:
     assert called(action) == canonical_json(calls)
+
+
+def test_tags_without_end_take_little_time() -> None:
+    start = time.process_time()
+    assert called("<tool_call>" * 100_000) is None
+    assert time.process_time() - start < 1.0
 
 
 def test_the_last_call_stays_until_the_next() -> None:
