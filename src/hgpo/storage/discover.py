@@ -87,8 +87,8 @@ def find_step_files(
         raise NoRolloutsError(
             f"{path} contains no dumps of verl (*.jsonl); set trainer.rollout_data_dir to have verl write them"
             if format == "verl"
-            else f"{path} contains no rollouts (*.parquet, *.jsonl); a run stores some after its first update, and "
-            "none where rollout.store_every is 0"
+            else f"{path} contains no rollouts (*.parquet, *.jsonl; *.json only if named); a run stores some after "
+            "its first update, and none where rollout.store_every is 0"
         )
     numbered = number_files(files, format)
     found = [file.update for file in numbered]

@@ -201,6 +201,21 @@ def _fits(value: Any) -> bool:
     return True
 
 
+def python_rows(table: pa.Table, file: Path) -> list[dict[str, Any]]:
+    """The rows of a table, which was read from `file`, with times as text: Python's have no nanoseconds, and few years.
+
+    Raises:
+        StorageError: A nested time is no time of Python.
+    """
+    for place, field in enumerate(table.schema):
+        if pa.types.is_temporal(field.type):
+            table = table.set_column(place, field.name, table.column(place).cast(pa.string()))
+    try:
+        return list(table.to_pylist())
+    except (ValueError, OverflowError) as error:
+        raise StorageError(f"a nested time cannot be read ({error}); write it as text", file) from error
+
+
 def joined_ids(groups: Iterable[Any], trajectories: Iterable[Any]) -> list[str | None]:
     """Ids of the trajectories that are unique in the file, one per row; None for a missing trajectory.
 

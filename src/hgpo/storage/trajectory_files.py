@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from hgpo.storage.schema import (
     text_or_json,
     truth,
 )
-from hgpo.storage.tables import joined_ids, read_lines, read_parquet
+from hgpo.storage.tables import joined_ids, python_rows, read_lines, read_parquet
 
 KEYS = ("group", "trajectory", "messages", "steps", "reward", "rewards", "success")
 """The keys of a line, unless others were chosen; `conversations` is read as `messages`."""
@@ -63,17 +64,21 @@ def read_trajectories(path: Path, keys: Mapping[str, str], problems: Problems) -
         keys: Names of `KEYS` and `STEP_KEYS` -> their keys in the file, where these differ.
         problems: Records trajectories that cannot be read.
 
+    Raises:
+        StorageError: No line, or no step, has one of the chosen keys.
+
     Returns:
         The columns group, trajectory, step, observation, reward; success and the other `STEP_KEYS` where any step has
         one.
     """
-    lines, numbers = _rows(path, keys, problems)
+    lines, numbers = _rows(path, problems)
     steps: list[Step] = []
     numbers_N: list[int] = []
     first: dict[tuple[str, str], int] = {}
+    step_keys: set[str] = set()
     for line, at in zip(lines, numbers, strict=True):
         try:
-            found = _trajectory(line, keys, f"{path.name}:{at}")
+            found = _trajectory(line, keys, f"{path.name}:{at}", step_keys)
             whose = found[0]["group"], found[0]["trajectory"]
             if (earlier := first.setdefault(whose, at)) != at:
                 raise ValueError(
@@ -85,24 +90,24 @@ def read_trajectories(path: Path, keys: Mapping[str, str], problems: Problems) -
             continue
         steps += found
         numbers_N += [at] * len(found)
+    for name, key in keys.items():
+        known = {*chain.from_iterable(lines if name in KEYS else ()), *(step_keys if name in STEP_KEYS else ())}
+        if steps and key not in known:
+            raise StorageError(f"no key {key} for {name}; there are {', '.join(sorted(known)) or 'none'}", path)
     return _table(steps), numbers_N
 
 
-def _rows(path: Path, keys: Mapping[str, str], problems: Problems) -> tuple[list[dict[str, Any]], Sequence[int]]:
+def _rows(path: Path, problems: Problems) -> tuple[list[dict[str, Any]], Sequence[int]]:
     if suffix_of(path) != ".parquet":
         return read_lines(path, problems)
-    table = read_parquet(path)
-    all_names = dict.fromkeys(table.column_names)  # for messages
-    needed = {keys.get(name, name) for name in KEYS} | {"conversations"}
-    try:
-        rows = table.select([name for name in all_names if name in needed]).to_pylist()
-    except (ValueError, OverflowError) as error:
-        raise StorageError(f"a time cannot be read ({error}); write it as text", path) from error
-    return [all_names | row for row in rows], range(table.num_rows)
+    rows = python_rows(read_parquet(path), path)
+    return rows, range(len(rows))
 
 
-def _trajectory(written: Mapping[str, Any], keys: Mapping[str, str], default_id: str) -> list[Step]:
-    """The steps of one line."""
+def _trajectory(
+    written: Mapping[str, Any], keys: Mapping[str, str], default_id: str, step_keys: set[str]
+) -> list[Step]:
+    """The steps of one line; adds the keys of its `steps` to `step_keys`."""
     line = {name: written.get(keys.get(name, name)) for name in KEYS}
     if line["messages"] is None and "messages" not in keys:
         line["messages"] = written.get("conversations")
@@ -118,6 +123,7 @@ def _trajectory(written: Mapping[str, Any], keys: Mapping[str, str], default_id:
     else:
         given = _list(line["steps"], _named("steps", keys))
         steps = [_step(step, keys, f"step {place}") for place, step in enumerate(given)]
+        step_keys.update(*given)
     if not steps:
         raise ValueError("no step: a trajectory without steps has no advantage; remove the line")
     _reward(steps, line, keys)

@@ -47,7 +47,7 @@ def test_the_metrics_of_a_run_are_no_rollouts(tmp_path, write, name, place):
     [
         ("none", "no such file or folder"),
         ("a.csv", r"a\.csv: the name of a rollout file ends in \.parquet or \.jsonl"),
-        ("", r"contains no rollouts \(\*\.parquet, \*\.jsonl\)"),
+        ("", r"contains no rollouts \(\*\.parquet, \*\.jsonl; \*\.json only if named\)"),
     ],
 )
 def test_what_is_not_there_or_not_readable_is_said(tmp_path, name, message):

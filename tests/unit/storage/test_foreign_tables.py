@@ -118,12 +118,18 @@ def test_trajectories_beside_times_and_as_json_text(tmp_path: Path) -> None:
         assert advantages(tmp_path) == EXPECTED
 
 
+def test_a_game_beside_times_can_be_played(tmp_path: Path, capsys: Any) -> None:
+    pq.write_table(table(at=pa.array([1, 1001, 2, 3], pa.timestamp("ns"))), tmp_path / "steps.parquet")
+    assert main(["play", str(tmp_path / "steps.parquet")]) == 0
+    assert "hall" in capsys.readouterr().out
+
+
 def test_times_with_nanoseconds_inside_messages_are_an_error(tmp_path: Path, capsys: Any) -> None:
     kind = pa.struct({"role": pa.string(), "content": pa.string(), "at": pa.timestamp("ns")})
     talk = pa.array([[{"role": "assistant", "content": "go", "at": 1}]], pa.list_(kind))
     pq.write_table(pa.table({"group": [1], "reward": [1.0], "messages": talk}), tmp_path / "steps.parquet")
     assert main(["advantages", str(tmp_path / "steps.parquet")]) == 2
-    assert "steps.parquet: a time cannot be read (" in capsys.readouterr().err
+    assert "steps.parquet: a nested time cannot be read (" in capsys.readouterr().err
 
 
 NESTED = {

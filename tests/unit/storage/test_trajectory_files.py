@@ -151,6 +151,22 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path, changes, message):
         read(tmp_path / "a.jsonl", line(trajectory=1), line(**changes))
 
 
+@pytest.mark.parametrize(
+    ("changes", "columns", "message"),
+    [
+        ({}, {"success": "wonn"}, "no key wonn for success; there are group, messages, reward, trajectory"),
+        ({}, {"trajectory": "trail"}, "no key trail for trajectory; there are group"),
+        ({}, {"observation": "seen"}, "no key seen for observation; there are none"),
+        ({"messages": None, "steps": STEPS}, {"penalty": "cost"}, "no key cost for penalty; there are action, obs"),
+    ],
+)
+def test_a_chosen_key_that_does_not_occur_is_refused(tmp_path, changes, columns, message):
+    with pytest.raises(StorageError, match=rf"a\.jsonl: {message}"):
+        read(tmp_path / "a.jsonl", line(**changes), columns=columns)
+    usual = {name: name for name in columns}
+    read(tmp_path / "a.jsonl", line(success=True, messages=None, steps=[{**STEPS[0], "penalty": 0}]), columns=usual)
+
+
 def test_what_only_some_estimators_read_may_be_in_steps(tmp_path):
     own = {"value": 0.5, "bootstrap": 0.0, "response_log_prob": -1.0, "truncated": False}
     steps = [{**step, **own, "reward": 0.0} for step in STEPS]
