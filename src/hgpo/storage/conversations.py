@@ -132,7 +132,7 @@ def _calls(message: Mapping[str, Any], where: str) -> list[Any]:
     """The tool calls of a message, in any of the forms."""
     kwargs = message.get("additional_kwargs")  # where older versions of LangChain keep calls
     more = kwargs if isinstance(kwargs, Mapping) else {}
-    calls = message.get("tool_calls") or more.get("tool_calls") or []
+    calls = _parsed(message.get("tool_calls")) or more.get("tool_calls") or []
     if isinstance(calls, Mapping):
         calls = [calls]
     if not isinstance(calls, (list, tuple)):

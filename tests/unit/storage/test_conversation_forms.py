@@ -50,6 +50,7 @@ SAME_ACTION = {
     "LangChain": agent(
         "", tool_calls=[{"name": "book", "args": {"seat": 1, "day": "may"}, "id": "7", "type": "tool_call"}]
     ),
+    "calls as JSON text": agent(None, tool_calls=json.dumps(ONE["tool_calls"])),
     "LangChain's older forms": agent("", additional_kwargs={"tool_calls": ONE["tool_calls"]}),
     "LangChain's oldest form": agent(
         "", additional_kwargs={"function_call": {"name": "book", "arguments": '{"seat": 1, "day": "may"}'}}
