@@ -166,4 +166,4 @@ def _first_keys(file: Path) -> tuple[set[str], set[str]]:
 
 def _is_list(value: object) -> bool:
     """Whether it is a list, or a list as JSON text."""
-    return isinstance(value, list) or (isinstance(value, str) and value.lstrip().startswith("[{"))
+    return isinstance(value, list) or (isinstance(value, str) and re.match(r"\s*\[\s*\{", value) is not None)

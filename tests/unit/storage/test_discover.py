@@ -110,7 +110,8 @@ def test_number_ranges():
 
 
 def test_conversations_as_json_text_are_trajectories(tmp_path):
-    talk = json.dumps([{"role": "user", "content": "hall"}, {"role": "assistant", "content": "go"}])
-    (tmp_path / "a.jsonl").write_text(json.dumps({"group": 1, "reward": 1.0, "messages": talk}) + "\n")
-    [file] = find_step_files(tmp_path / "a.jsonl")
-    assert file.format == "trajectories"
+    for indent in (None, 1):
+        talk = json.dumps([{"role": "user", "content": "hall"}, {"role": "assistant", "content": "go"}], indent=indent)
+        (tmp_path / "a.jsonl").write_text(json.dumps({"group": 1, "reward": 1.0, "messages": talk}) + "\n")
+        [file] = find_step_files(tmp_path / "a.jsonl")
+        assert file.format == "trajectories"
