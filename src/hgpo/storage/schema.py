@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from decimal import Decimal
 from math import isfinite
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from hgpo.keys import canonical_json
 from hgpo.messages import encodable
@@ -152,7 +154,7 @@ class Problems:
 
 def identifier(value: object) -> str:
     """An id as text. This and the next functions raise TypeError or ValueError for a value they cannot convert."""
-    if isinstance(value, bool) or not isinstance(value, (str, int)):
+    if isinstance(value, bool) or not isinstance(value, (str, int, UUID)):
         raise TypeError(f"expected text or an integer as an id, got {value!r}")
     return str(value).encode("utf-8").decode()  # a replacement, as in `text`, might make two ids equal
 
@@ -171,7 +173,7 @@ def text_or_json(value: object) -> str:
 
 def number(value: object) -> float:
     """A finite number, or its text: verl writes values that JSON does not know as text."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)):
         raise TypeError(f"expected a number, got {value!r}")
     if not isfinite(converted := float(value)):
         raise ValueError(f"expected a finite number, got {value!r}")

@@ -132,6 +132,15 @@ def test_times_with_nanoseconds_inside_messages_are_an_error(tmp_path: Path, cap
     assert "steps.parquet: a nested time cannot be read (" in capsys.readouterr().err
 
 
+def test_trajectories_with_uuids_and_decimals_of_duckdb(tmp_path: Path) -> None:
+    ids = pa.array([bytes(15) + bytes([number]) for number in (1, 1, 2, 3)], pa.uuid())
+    rewards = pa.array([Decimal("1.5"), Decimal("0.5")], pa.decimal128(5, 2))
+    steps = [[{"observation": "hall"}]] * 2
+    lines = pa.table({"group": ids[:2], "trajectory": ids[2:], "reward": rewards, "steps": steps})
+    pq.write_table(lines, tmp_path / "steps.parquet")
+    assert advantages(tmp_path) == [0.5, -0.5]
+
+
 NESTED = {
     "mappings in another order": ([{"a": 1, "b": 2}, 1, {"b": 2, "a": 1}, 2], [2, 1, 2, 1]),
     "a missing key is no null": ([{"a": 1}, 1, {"a": 1, "b": None}, 2], [1, 1, 1, 1]),
