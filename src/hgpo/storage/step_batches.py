@@ -4,9 +4,9 @@ A missing value (the key is absent or null)
 
 - in `action` and `next_observation` means None: no action, or no next observation;
 - in `truncated` means False (if some value is neither true nor false, the whole column is ignored);
-- in `penalty`, `value`, `success` (or `won`), `prompt` and `response_log_prob` is an error if any row has a value,
-  because no default is correct; a column without any value counts as absent;
-- in `bootstrap` and in a required column is an error.
+- in `penalty`, `value`, `bootstrap`, `success` (or `won`), `prompt` and `response_log_prob` is an error if any row has
+  a value, because no default is correct; a column without any value counts as absent;
+- in a required column is an error.
 
 A trajectory's id may be unique only within its group, and steps may be counted from 1. If two groups have the same step
 of a trajectory, group and trajectory together are the id. If there is no step 0 and most trajectories have a step 1, 1
@@ -47,6 +47,7 @@ from hgpo.storage.tables import joined_ids
 _IN_ALL_ROWS_OR_NONE = {
     "penalty": "write 0 where nothing is subtracted",
     "value": "write the critic's estimate of every step",
+    "bootstrap": "write 0 except on the last step of a trajectory that a time limit cut",
     "success": "write true or false in every row",
     "prompt": "write the prompt of every step",
     "response_log_prob": "write the log of the probability of every response",
