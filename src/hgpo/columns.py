@@ -28,6 +28,8 @@ LARGEST_WHOLE = 2**53 - 1
 
 _ALWAYS_EQUAL_TO_THEMSELVES = frozenset({str, bytes, int, bool, type(None)})
 _CONTAINERS = (tuple, frozenset)
+_NOT_NUMBERS = (str, bytes, bytearray, np.complexfloating, np.datetime64, np.timedelta64)
+"""Types that `float` accepts nevertheless."""
 _KEY_REMEDY = "turn each row into a tuple or text"
 IDENTITY_REMEDY = "turn it into text or a tuple"
 
@@ -237,6 +239,8 @@ def whole_numbers(name: str, column: list[Any] | NDArray[Any]) -> IntArray:
     array = _numeric_array(column)
     if array is None or array.dtype.kind == "b":
         array = _converted(name, column, _whole, "a number")
+    elif array.dtype.kind == "f":
+        array = array.astype(np.float64)  # float16 has no number as large as the limit
     bad_N = ~((array >= 0) & (array <= LARGEST_WHOLE))
     if array.dtype.kind == "f":
         bad_N |= array != np.floor(array)
@@ -265,10 +269,15 @@ def vectors(name: str, column: Any) -> NDArray[np.floating[Any]]:
     """Return rows of finite numbers as an array of two dimensions, of float32 or float64 (a copy).
 
     Raises:
-        ValueError: Another shape, other values than numbers, NaN, infinity, or a magnitude above `LARGEST_REAL`.
+        ValueError: Another shape, other values than numbers, masked values, NaN, infinity, or a magnitude above
+            `LARGEST_REAL`.
     """
+    if isinstance(column, np.ma.MaskedArray):
+        _check_unmasked(name, column)
     try:
         array = as_array(column)
+        if array.dtype.kind in "cmMSU":
+            raise TypeError(f"{array.dtype} is not a number")
         array = array.astype(np.float32 if array.dtype in (np.float16, np.float32) else np.float64)
     except Exception as error:
         raise ValueError(f"column {name!r}: expected rows of numbers of one length ({error})") from error
@@ -304,7 +313,7 @@ def _convert(name: str, row: int, value: Any, to_number: Callable[[Any], float],
     if value is None:
         fail(name, row, f"missing value (None), expected {expected}")
     try:
-        if isinstance(value, (str, bytes, bytearray)) or np.ndim(value) != 0:
+        if isinstance(value, _NOT_NUMBERS) or np.ndim(value) != 0:
             raise TypeError(f"{type(value).__name__} is not a number")
         return to_number(value)
     except Exception as error:

@@ -110,7 +110,8 @@ def _json_object(value: Any) -> Any:
     """An image, array, pydantic model or dataclass in JSON's types."""
     kind = type(value)
     if all(hasattr(value, name) for name in ("mode", "size", "tobytes")):  # a PIL image
-        return {"image": [value.mode, list(value.size), sha256(value.tobytes()).hexdigest()]}
+        colours = bytes(value.getpalette()) if value.mode in ("P", "PA") else b""
+        return {"image": [value.mode, list(value.size), sha256(value.tobytes() + colours).hexdigest()]}
     if is_array_like(kind):
         return _json_array(as_array(value))
     if hasattr(value, "model_dump"):

@@ -109,6 +109,9 @@ def test_pictures_are_compared_by_content() -> None:
     image = pytest.importorskip("PIL.Image")
     red, again, blue = (image.new("RGB", (4, 4), colour) for colour in ("red", "red", "blue"))
     assert comparison_key(red) == comparison_key(again) != comparison_key(blue)
+    red, again, blue = (picture.quantize(2) for picture in (red, again, blue))  # the same indices into other palettes
+    assert red.tobytes() == blue.tobytes()
+    assert comparison_key(red) == comparison_key(again) != comparison_key(blue)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int64", "bool"])

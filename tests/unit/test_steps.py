@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import doctest
 import pickle
+import warnings
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,9 @@ def test_a_batch_can_be_pickled() -> None:
         ({"reward": [1, "2", 0, 0]}, "column 'reward', row 1: expected a number, got str"),
         ({"reward": ["1", "2", "0", "0"]}, "column 'reward', row 0: expected a number, got str"),
         ({"reward": [1, [2], 0, 0]}, "column 'reward', row 1: expected a number, got list"),
+        ({"reward": np.array([1, 2j, 0, 0])}, "column 'reward', row 0: expected a number, got complex128"),
+        ({"reward": np.array([1, 2, 0, 0], "m8[ns]")}, "column 'reward', row 0: expected a number, got timedelta64"),
+        ({"step": np.array([1, 0, 0, 0], "M8[ns]")}, "column 'step', row 0: expected a number, got datetime64"),
         ({"reward": [1, 2, 0]}, "column 'reward', row 3: the column has 3 rows, but 'group' has 4"),
         ({"observation": ["a", "b", "c", "d", "e"]}, "column 'observation', row 4: the column has 5 rows"),
         ({"observation": ["a", ["b"], "c", "d"]}, "column 'observation', row 1: value of type list .* a tuple or text"),
@@ -161,6 +165,9 @@ def test_a_batch_can_be_pickled() -> None:
         ({"embedding": [0.0] * 4}, "column 'embedding': expected two dimensions, .* got shape \\(4,\\)"),
         ({"embedding": [[0.0], [0.0, 1.0], [0.0], [0.0]]}, "column 'embedding': expected rows of numbers"),
         ({"embedding": [["a"]] * 4}, "column 'embedding': expected rows of numbers of one length"),
+        ({"embedding": [["1"]] * 4}, "column 'embedding': expected rows of numbers of one length"),
+        ({"embedding": np.array([[1j]] * 4)}, "column 'embedding': expected rows of numbers of one length"),
+        ({"embedding": np.ma.array([[1.0]] * 4, mask=[[0], [1]] * 2)}, "column 'embedding', row 1: missing value"),
         ({"embedding": [[0.0], [0.0], [float("nan")], [0.0]]}, "column 'embedding', row 2: expected finite numbers"),
     ],
 )  # fmt: skip
@@ -188,8 +195,10 @@ def test_an_embedding_is_a_read_only_copy_of_rows_of_numbers() -> None:
     assert StepBatch.from_columns(**columns(embedding=[[1], [2], [3], [4]])).embedding.dtype == np.float64
 
 
-def test_whole_floats_are_steps() -> None:
-    assert StepBatch.from_columns(**columns(step=[1.0, 0.0, 0.0, 0.0])).step.tolist() == [1, 0, 0, 0]
+@pytest.mark.parametrize("kind", [np.float16, np.float64])
+def test_whole_floats_are_steps(kind: type) -> None:
+    with warnings.catch_warnings(action="error"):
+        assert StepBatch.from_columns(**columns(step=np.array([1, 0, 0, 0], kind))).step.tolist() == [1, 0, 0, 0]
 
 
 def test_arrays_inside_a_list_are_not_keys() -> None:

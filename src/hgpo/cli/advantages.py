@@ -120,23 +120,29 @@ def run(arguments: argparse.Namespace) -> int:
         print_summaries(arguments.estimator, summaries, files[0].unit)
     if arguments.output is not None:
         added = [name for name in table.column_names if _ADDED_COLUMNS.fullmatch(name)]
-        names = dict.fromkeys(re.sub(r"^(episode|level_\d+)_.*", r"\1_…", name) for name in added)
+        replaced = [name for steps in stored for name in steps.table.column_names if _ADDED_COLUMNS.fullmatch(name)]
+        instead = f", in place of the input's {_in_short(replaced)}" if replaced else ""
         # --json prints nothing else on standard output
         (sys.stderr if arguments.json else sys.stdout).write(
             f"Wrote {arguments.output}: {counted(table.num_rows, 'row')}, {counted(table.num_columns, 'column')}, "
-            f"{len(added)} of them computed: {', '.join(names)}\n"
+            f"{len(added)} of them computed: {_in_short(added)}{instead}\n"
         )
     return 0
 
 
+def _in_short(columns: Sequence[str]) -> str:
+    """Names of columns, those of one level as one."""
+    return ", ".join(dict.fromkeys(re.sub(r"^(episode|level_\d+)_.*", r"\1_…", name) for name in columns))
+
+
 def with_advantages(stored: Sequence[StoredBatch], computed: Sequence[Advantages]) -> pa.Table:
-    """The rows of all files with the new columns; rows of several files get a column `update` if they have none."""
+    """The rows of all files with the new columns; those of several files get a column `update` if theirs has none."""
     from hgpo.storage.tables import join_tables
 
-    has_update = len(stored) == 1 or any("update" in steps.table.column_names for steps in stored)
     tables = []
     groups: Counter[int | None] = Counter()  # per level, the number in earlier files
     for steps, advantages in zip(stored, computed, strict=True):
+        has_update = len(stored) == 1 or "update" in steps.table.column_names
         added: dict[str, Any] = {} if has_update else {"update": [steps.update] * len(steps.batch)}
         if steps.observed is not None:
             added["state_key"] = [steps.batch.labels["observation"][code] for code in steps.batch.observation]

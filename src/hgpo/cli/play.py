@@ -88,13 +88,14 @@ def _replay(arguments: argparse.Namespace) -> int:
     """Print a stored game, step by step."""
     from hgpo.storage.discover import find_step_files
     from hgpo.storage.reading import read_batch
+    from hgpo.storage.tables import python_rows
 
     stored = read_batch(find_step_files(Path(arguments.what))[0])
     names = stored.batch.labels["trajectory"]
     if not 0 <= arguments.game < len(names):
         raise ValueError(f"--game {arguments.game}: the file has games 0 to {len(names) - 1}")
     begin, end = stored.batch.trajectory_start[arguments.game : arguments.game + 2]
-    rows = stored.table.take(stored.batch.order[begin:end]).to_pylist()
+    rows = python_rows(stored.table.take(stored.batch.order[begin:end]), stored.path)
     _show(f"[{names[arguments.game]}; game {arguments.game} of {len(names)}]\n{rows[0]['observation']}")
     for number, row in enumerate(rows):
         sys.stdout.write(step_text(row | {"step": number}, whole_prompt=arguments.prompts) + "\n")

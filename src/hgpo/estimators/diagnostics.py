@@ -290,6 +290,7 @@ def compared_with(level: Level, row: int) -> tuple[IntArray, FloatArray]:
     """
     compared = level.comparison()
     run_N, matches = compared.groups.run_N, compared.matches
+    row = range(len(run_N))[row]  # a negative one counts from the end
     here = int(np.argmax(compared.row_N == row))
     weight_G = np.zeros(len(compared.groups.size_G))
     if matches is None:

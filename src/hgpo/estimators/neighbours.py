@@ -36,7 +36,8 @@ MOST_MATCHES = 64
 BLOCK = 1_024
 _TREES = 4
 _DIMENSIONS_BITS = 10
-_TEXTS_AT_ONCE = 1_024
+_AT_ONCE = 1_048_576
+"""Trigrams and numbers of vectors that are computed together; they need about 70 MB."""
 _ROUNDING = 1e-9
 _HASH = 0x9E3779B97F4A7C15  # odd: multiply-shift hashing
 
@@ -123,8 +124,9 @@ def text_vectors(texts: list[str]) -> NDArray[np.float32]:
     Both ends of a text are marked before counting, so trigrams there differ from those of the same characters inside.
     """
     vector_UD = np.zeros((len(texts), 1 << _DIMENSIONS_BITS), dtype=np.float32)
-    for first in range(0, len(texts), _TEXTS_AT_ONCE):
-        padded = [f"\x02\x02{text}\x03" for text in texts[first : first + _TEXTS_AT_ONCE]]
+    size_U = np.array([len(text) + vector_UD.shape[1] for text in texts])
+    for part in np.split(np.arange(len(texts)), np.flatnonzero(np.diff(np.cumsum(size_U) // _AT_ONCE)) + 1):
+        padded = [f"\x02\x02{texts[number]}\x03" for number in part]
         codes = np.frombuffer("".join(padded).encode("utf-32-le", "surrogatepass"), dtype="<u4").astype(np.uint64)
         length = np.array([len(text) for text in padded])
         start = np.cumsum(length) - length
@@ -137,7 +139,7 @@ def text_vectors(texts: list[str]) -> NDArray[np.float32]:
         )
         counts = np.bincount(cell, weights=sign, minlength=len(padded) << _DIMENSIONS_BITS).reshape(len(padded), -1)
         length_U = np.sqrt(np.einsum("ud,ud->u", counts, counts))
-        vector_UD[first : first + len(padded)] = counts / np.maximum(length_U, _ROUNDING)[:, None]
+        vector_UD[part] = counts / np.maximum(length_U, _ROUNDING)[:, None]
     return vector_UD
 
 

@@ -41,7 +41,7 @@ from hgpo.storage.schema import (
     truth,
     whole,
 )
-from hgpo.storage.tables import read_lines, read_parquet
+from hgpo.storage.tables import python_rows, read_lines, read_parquet
 from hgpo.storage.verl_dumps import compound_uid, is_padding
 
 KEYS: Mapping[str, tuple[str, ...]] = {
@@ -310,7 +310,7 @@ def _rows(path: Path, wanted: Iterable[str]) -> list[dict[str, Any]]:
         table = read_parquet(path)
         if {*BATCH_COLUMNS} <= {*table.column_names}:
             table = table.select([name for name in table.column_names if name in {*wanted}])
-        return list(table.to_pylist())
+        return python_rows(table, path)
     return read_lines(path, Problems(path, strict=True))[0]
 
 

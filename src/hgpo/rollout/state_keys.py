@@ -15,8 +15,8 @@ from typing import Any
 
 from hgpo.envs.env_checker import EnvContractError, exact_state, wrapped_error
 from hgpo.keys import canonical_json
+from hgpo.messages import without_thoughts
 from hgpo.plugins import BREAKS, Registry
-from hgpo.tool_calls import ToolCallError, parse_action, parse_tagged_call
 from hgpo.utils.text import safe_repr
 
 JSON, TOOL_CALL = "json", "tool_call"
@@ -110,24 +110,26 @@ class LastCall:
 def called(action: str | None) -> str | None:
     """The tool calls of an action as canonical JSON, `[{"arguments": …, "name": …}]`; None if it has none.
 
-    It reads the actions of environments with tools, responses with a `<tool_call>`, and turns of conversations
-    (`hgpo.storage.conversations`), whose last line is such a list.
+    It reads the actions of environments with tools, responses with `<tool_call>`, and turns of conversations
+    (`hgpo.storage.conversations`), whose last line is such a list or one call.
     """
-    text = action or ""
-    for read in (parse_action, lambda response: parse_tagged_call(response)[1]):
-        try:
-            call = read(text)
-        except ToolCallError:
-            continue
-        return canonical_json([{"name": call.name, "arguments": call.arguments}])
+    text = (action or "").rstrip()
+    opened = without_thoughts(text).split("<tool_call>")[1:]
+    tagged = [part.partition("</tool_call>")[0] for part in opened if "</tool_call>" in part]
+    calls = [call for part in tagged or {text, text.rpartition("\n")[2]} for call in _calls_in(part)]
+    return canonical_json(calls) if calls else None
+
+
+def _calls_in(text: str) -> list[dict[str, Any]]:
+    """The tool call or the list of calls that a text is as JSON; none in other texts."""
     try:
-        calls = json.loads(text.rpartition("\n")[2])
+        value = json.loads(text)
     except (ValueError, RecursionError):
-        return None
-    is_list = isinstance(calls, list) and all(
-        isinstance(one, dict) and {*one} == {"name", "arguments"} for one in calls
-    )
-    return canonical_json(calls) if calls and is_list else None
+        return []
+    calls = value if isinstance(value, list) else [value]
+    if not all(isinstance(call, dict) and {*call} in ({"name", "arguments"}, {"tool", "arguments"}) for call in calls):
+        return []
+    return [{"name": call.get("name", call.get("tool")), "arguments": call["arguments"]} for call in calls]
 
 
 STATE_KEYS: Registry[Callable[..., Any]] = Registry(

@@ -82,7 +82,8 @@ def steps_of_conversation(messages: Sequence[Any]) -> list[Step]:
 
 def turns_in(messages: Sequence[Mapping[str, Any]]) -> int:
     """The number of turns of the assistant in messages."""
-    acting = [_KIND.get(_role(_with_role(message))) == _ACTING for message in messages]
+    kinds = [_KIND.get(_role(_with_role(message))) for message in messages]
+    acting = [kind == _ACTING for kind in kinds if kind != _SYSTEM]
     return sum(now and not before for before, now in pairwise([False, *acting]))
 
 
@@ -129,12 +130,15 @@ def _extend(step: Step, turn: Step) -> None:
 
 def _calls(message: Mapping[str, Any], where: str) -> list[Any]:
     """The tool calls of a message, in any of the forms."""
-    calls = message.get("tool_calls") or []
+    kwargs = message.get("additional_kwargs")  # where older versions of LangChain keep calls
+    more = kwargs if isinstance(kwargs, Mapping) else {}
+    calls = _parsed(message.get("tool_calls")) or more.get("tool_calls") or []
     if isinstance(calls, Mapping):
         calls = [calls]
     if not isinstance(calls, (list, tuple)):
         raise TypeError(f"{where}: tool_calls is not a list: {calls!r:.60}")
-    called = [message["function_call"]] if message.get("function_call") else []
+    function = message.get("function_call") or (not calls and more.get("function_call"))
+    called = [function] if function else []
     content = _raw_content(message)
     parts = content if isinstance(content, (list, tuple)) else ()
     used = [part for part in parts if isinstance(part, Mapping) and part.get("type") == "tool_use"]
@@ -176,7 +180,8 @@ def _content(message: Mapping[str, Any], where: str) -> str:
     """The text of a message; other parts become JSON, without tool calls, thoughts and ids."""
     content = _raw_content(message)
     if content is None:
-        raise ValueError(f"{where} has no content; it has {', '.join(map(str, message))}")
+        has = ", ".join(str(key) for key, value in message.items() if value is not None)
+        raise ValueError(f"{where} has no content; it has {has}")
     try:
         return text(content if isinstance(content, str) else _content_text(content))
     except (ValueError, TypeError, OverflowError) as error:

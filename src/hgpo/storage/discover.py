@@ -87,8 +87,8 @@ def find_step_files(
         raise NoRolloutsError(
             f"{path} contains no dumps of verl (*.jsonl); set trainer.rollout_data_dir to have verl write them"
             if format == "verl"
-            else f"{path} contains no rollouts (*.parquet, *.jsonl); a run stores some after its first update, and "
-            "none where rollout.store_every is 0"
+            else f"{path} contains no rollouts (*.parquet, *.jsonl; *.json only if named); a run stores some after "
+            "its first update, and none where rollout.store_every is 0"
         )
     numbered = number_files(files, format)
     found = [file.update for file in numbered]
@@ -152,14 +152,18 @@ def _first_keys(file: Path) -> tuple[set[str], set[str]]:
     """The keys of the first readable row, and those whose values are lists; the reader reports unreadable rows."""
     if suffix_of(file) == ".parquet":
         try:
-            schema = pq.read_schema(file)
-        except (pa.ArrowException, OSError):
+            with pq.ParquetFile(file) as parquet:
+                schema = parquet.schema_arrow
+                texts = [f.name for f in schema if f.name in _LISTS_OF_TRAJECTORIES and not pa.types.is_nested(f.type)]
+                first = next(parquet.iter_batches(1, columns=texts)).to_pylist()[0] if texts else {}
+        except (pa.ArrowException, OSError, StopIteration):
             return set(), set()
-        return set(schema.names), {field.name for field in schema if pa.types.is_nested(field.type)}
+        lists = {field.name for field in schema if pa.types.is_nested(field.type)}
+        return set(schema.names), lists | {key for key, value in first.items() if _is_list(value)}
     first = next((row for _, row in parsed_rows(file) if isinstance(row, dict)), {})
     return set(first), {key for key, value in first.items() if _is_list(value)}
 
 
 def _is_list(value: object) -> bool:
     """Whether it is a list, or a list as JSON text."""
-    return isinstance(value, list) or (isinstance(value, str) and value.lstrip().startswith("[{"))
+    return isinstance(value, list) or (isinstance(value, str) and re.match(r"\s*\[\s*\{", value) is not None)

@@ -22,6 +22,7 @@ from hgpo.storage.discover import StepFile
 from hgpo.storage.schema import (
     BATCH_COLUMNS,
     KEY_COLUMNS,
+    NEEDED_COLUMNS,
     OPTIONAL_BATCH_COLUMNS,
     UPDATE_KEY,
     Notice,
@@ -155,8 +156,8 @@ def _read(file: StepFile, columns: Mapping[str, str], problems: Problems) -> tup
             table = read_parquet(file.path)
             numbers = range(table.num_rows)
         else:
-            keys = {columns.get(name, name) for name in KEY_COLUMNS}
-            table, numbers = read_json_lines(file.path, problems, keys)
+            keys, needed = ({columns.get(name, name) for name in names} for names in (KEY_COLUMNS, NEEDED_COLUMNS))
+            table, numbers = read_json_lines(file.path, problems, keys, needed)
         _check_update(file, table.schema.metadata or {})
         table = _renamed(table, columns, file.path) if table.num_rows else table
     if not table.num_rows and not problems.rows_are_lost:

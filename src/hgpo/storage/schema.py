@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from decimal import Decimal
 from math import isfinite
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from hgpo.keys import canonical_json
 from hgpo.messages import encodable
@@ -31,6 +33,8 @@ OPTIONAL_BATCH_COLUMNS = (
     "response_log_prob",
     "truncated",
 )
+NEEDED_COLUMNS = frozenset({*BATCH_COLUMNS, *OPTIONAL_BATCH_COLUMNS, "won"} - {"truncated"})
+"""Columns whose values must have one type; `truncated` is ignored if it has another meaning."""
 SUFFIXES = (".parquet", ".jsonl")
 """Suffixes of files that are read and written. A .json file (an array of objects) is read if a path names it."""
 _TRUTHS = {"True": True, "true": True, "False": False, "false": False}  # as Python and JSON spell them
@@ -45,7 +49,8 @@ def suffix_of(path: Path, *, written: bool = False) -> str:
     suffix = path.suffix.lower()
     known = SUFFIXES if written else (*SUFFIXES, ".json")
     if suffix not in known:
-        raise StorageError(f"{path}: the name of a rollout file ends in {' or '.join(known)}; choose one of them")
+        remedy = "choose one of them" if written else "convert or unpack the file"
+        raise StorageError(f"{path}: the name of a rollout file ends in {' or '.join(known)}; {remedy}")
     return suffix
 
 
@@ -149,7 +154,7 @@ class Problems:
 
 def identifier(value: object) -> str:
     """An id as text. This and the next functions raise TypeError or ValueError for a value they cannot convert."""
-    if isinstance(value, bool) or not isinstance(value, (str, int)):
+    if isinstance(value, bool) or not isinstance(value, (str, int, UUID)):
         raise TypeError(f"expected text or an integer as an id, got {value!r}")
     return str(value).encode("utf-8").decode()  # a replacement, as in `text`, might make two ids equal
 
@@ -168,7 +173,7 @@ def text_or_json(value: object) -> str:
 
 def number(value: object) -> float:
     """A finite number, or its text: verl writes values that JSON does not know as text."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)):
         raise TypeError(f"expected a number, got {value!r}")
     if not isfinite(converted := float(value)):
         raise ValueError(f"expected a finite number, got {value!r}")

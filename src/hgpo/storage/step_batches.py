@@ -4,9 +4,9 @@ A missing value (the key is absent or null)
 
 - in `action` and `next_observation` means None: no action, or no next observation;
 - in `truncated` means False (if some value is neither true nor false, the whole column is ignored);
-- in `penalty`, `value`, `success` (or `won`), `prompt` and `response_log_prob` is an error if any row has a value,
-  because no default is correct; a column without any value counts as absent;
-- in `bootstrap` and in a required column is an error.
+- in `penalty`, `value`, `bootstrap`, `success` (or `won`), `prompt` and `response_log_prob` is an error if any row has
+  a value, because no default is correct; a column without any value counts as absent;
+- in a required column is an error.
 
 A trajectory's id may be unique only within its group, and steps may be counted from 1. If two groups have the same step
 of a trajectory, group and trajectory together are the id. If there is no step 0 and most trajectories have a step 1, 1
@@ -47,6 +47,7 @@ from hgpo.storage.tables import joined_ids
 _IN_ALL_ROWS_OR_NONE = {
     "penalty": "write 0 where nothing is subtracted",
     "value": "write the critic's estimate of every step",
+    "bootstrap": "write 0 except on the last step of a trajectory that a time limit cut",
     "success": "write true or false in every row",
     "prompt": "write the prompt of every step",
     "response_log_prob": "write the log of the probability of every response",
@@ -58,6 +59,8 @@ _ARRAY = re.compile(
     r"\s*(?:array\(|tensor\()?\[(?:[\s\d.,+\-e\[\]()=_]|array|tensor|torch|dtype|b?float|u?int|True|False|nan|inf)*"
 )
 """An array as numpy or torch print it, without the quoted texts in it."""
+_ADDRESS = re.compile(r"<[^<>]* at 0x[0-9a-fA-F]+>")
+"""An object as Python prints it if its class says nothing of its content."""
 _REPETITIVE = ("group", "trajectory", "observation", "action", "next_observation")  # prompts are nearly all different
 _UNFINISHED = "the end of its trajectory is in the part that cannot be read"
 
@@ -76,7 +79,12 @@ def step_batch_from_table(table: pa.Table, file: Path | None = None) -> StepBatc
         StorageError: A column is missing.
         ValueError: As `StepBatch.from_columns`; a `ColumnError` if a column has values in some rows only.
     """
-    return _batch_of(_identified(_column_values(table, _stored_columns(table, file))))
+    values = _identified(_column_values(table, _stored_columns(table, file)))
+    seen = values["observation"]
+    if len(seen) and all(isinstance(text, str) and _ADDRESS.search(text) for text in seen):
+        problem = "has an object's address, as in all rows, so equal states would be different: write its content"
+        raise ColumnError("observation", 0, f"{reprlib.repr(seen[0])} {problem}")
+    return _batch_of(values)
 
 
 def _column_values(table: pa.Table, stored: Mapping[str, str]) -> dict[str, Any]:
@@ -106,7 +114,10 @@ def _identified(values: Mapping[str, Any]) -> dict[str, Any]:
     """The columns with trajectory ids that are unique and steps from 0; see the module's docstring."""
     found = dict(values)
     try:
-        step_N = np.asarray(values["step"], np.float64)
+        step_N = np.asarray(values["step"])
+        if step_N.dtype.kind in "US":  # `StepBatch` rejects text
+            return found
+        step_N = step_N.astype(np.float64)
         group_N, _ = intern("group", values["group"], allow_none=True)
         trajectory_N, _ = intern("trajectory", values["trajectory"], allow_none=True)
     except (ValueError, TypeError):  # `StepBatch` names the row
@@ -133,9 +144,9 @@ def _check_complete(values: Mapping[str, Any]) -> None:
             distinct = set(column)
         except TypeError:  # a nested value of a damaged row
             distinct = {value for value in column if isinstance(value, str)}
-        cut = [text for text in distinct if isinstance(text, str) and "..." in text and _is_cut(text)]
+        cut = {text for text in distinct if isinstance(text, str) and "..." in text and _is_cut(text)}
         if cut:
-            row = min(map(column.index, cut))
+            row = next(row for row, value in enumerate(column) if isinstance(value, str) and value in cut)
             raise ColumnError(
                 name,
                 row,
@@ -203,7 +214,7 @@ def _conversation_hint(table: pa.Table) -> str:
 
 
 def _truths(column: pa.ChunkedArray) -> list[bool] | None:
-    """The values of `truncated`, False where one is missing; None where one is neither true nor false."""
+    """The truth values of a column, False where one is missing; None where one is neither true nor false."""
     try:
         return [value is not None and truth(value) for value in column.to_pylist()]
     except (ValueError, TypeError):
@@ -217,6 +228,8 @@ def _is_empty(column: pa.ChunkedArray) -> bool:
 def _values(column: pa.ChunkedArray, name: str) -> Any:
     if name == "truncated":
         return _truths(column)
+    if pa.types.is_temporal(column.type):  # Python's types have no nanoseconds, and fewer years
+        column = column.cast(pa.string())
     is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     if is_number and not column.null_count:  # with nulls, integers would become floats, and None NaN
         return column.to_numpy()
@@ -260,9 +273,10 @@ def _without(
 
 def _unfinished(table: pa.Table) -> Faults:
     """The last readable row of each trajectory that is not marked as ended, in a file that marks ends."""
-    if "terminated" not in table.column_names:  # `truncated` alone marks only some ends
+    names = [name for name in ("terminated", "truncated") if name in table.column_names]
+    ended = [truths for name in names if (truths := _truths(table.column(name))) is not None]
+    if len(ended) < len(names) or "terminated" not in names:  # `truncated` alone marks only some ends
         return {}
-    ended = [table.column(name).to_pylist() for name in ("terminated", "truncated") if name in table.column_names]
     last: dict[Any, tuple[int, int]] = {}
     places = zip(_trajectories(table), table.column("step").to_pylist(), strict=True)
     for row, (trajectory, step) in enumerate(places):

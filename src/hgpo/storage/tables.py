@@ -14,6 +14,7 @@ import json
 import reprlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,14 @@ from hgpo.keys import canonical_json
 from hgpo.storage.schema import (
     BATCH_COLUMNS,
     KEY_COLUMNS,
+    NEEDED_COLUMNS,
     SCHEMA_VERSION,
     VERSION_KEY,
     Problems,
     StorageError,
     other_version,
     suffix_of,
+    text_or_json,
 )
 from hgpo.utils.files import naming, whole_file
 
@@ -124,13 +127,16 @@ def _parsed(line: bytes) -> dict[str, Any] | tuple[str, str]:
     return row if isinstance(row, dict) else _ARRAY if isinstance(row, list) else _NO_OBJECT
 
 
-def read_json_lines(path: Path, problems: Problems, keys: Collection[str] = KEY_COLUMNS) -> tuple[pa.Table, list[int]]:
+def read_json_lines(
+    path: Path, problems: Problems, keys: Collection[str] = KEY_COLUMNS, needed: Collection[str] = NEEDED_COLUMNS
+) -> tuple[pa.Table, list[int]]:
     """The rows of a JSONL or .json file and their numbers; columns in order of first appearance.
 
     Args:
         path: The file.
         problems: Records lines that cannot be read, and values whose type differs from the rest of their column.
         keys: Columns that are compared: nested values become canonical JSON text.
+        needed: Columns that are computed with. Another column may have values of several types, which become text.
 
     Raises:
         StorageError: No row has a column, or the values or the name of one cannot be stored.
@@ -144,18 +150,21 @@ def read_json_lines(path: Path, problems: Problems, keys: Collection[str] = KEY_
         values = [row.get(name) for row in rows]
         if name in keys:
             values = [canonical_json(value) if isinstance(value, (dict, list)) else value for value in values]
-        columns[name] = _column(name, values, numbers, problems)
+        columns[name] = _column(name, values, numbers, problems, name in needed)
     try:
         return pa.table(columns), numbers
     except UnicodeEncodeError as error:
         raise StorageError(f"the name of a column has half of a surrogate pair ({error}); rename it", path) from error
 
 
-def _column(name: str, values: list[Any], numbers: list[int], problems: Problems) -> pa.Array:
-    """The values as a column, null for those whose type differs from the others."""
+def _column(name: str, values: list[Any], numbers: list[int], problems: Problems, is_needed: bool) -> pa.Array:
+    """The values as a column. If they have several types: text or, if needed, null for those of a less frequent one."""
     try:
         return pa.array(values)
     except _MISFITS:
+        with suppress(RecursionError):
+            if not is_needed:
+                return pa.array([None if value is None else text_or_json(value) for value in values])
         for row, message in _misfits(values):
             problems.fault(numbers[row], f"column {name!r} is {message}", kind=f"column {name!r}")
             values[row] = None
@@ -190,6 +199,21 @@ def _fits(value: Any) -> bool:
     except _MISFITS:
         return False
     return True
+
+
+def python_rows(table: pa.Table, file: Path) -> list[dict[str, Any]]:
+    """The rows of a table, which was read from `file`, with times as text: Python's have no nanoseconds, and few years.
+
+    Raises:
+        StorageError: A nested time is no time of Python.
+    """
+    for place, field in enumerate(table.schema):
+        if pa.types.is_temporal(field.type):
+            table = table.set_column(place, field.name, table.column(place).cast(pa.string()))
+    try:
+        return list(table.to_pylist())
+    except (ValueError, OverflowError) as error:
+        raise StorageError(f"a nested time cannot be read ({error}); write it as text", file) from error
 
 
 def joined_ids(groups: Iterable[Any], trajectories: Iterable[Any]) -> list[str | None]:
@@ -236,11 +260,11 @@ def json_lines(path: Path, table: pa.Table) -> Iterator[str]:
     Raises:
         StorageError: JSON cannot represent a value, such as a time or bytes.
     """
-    for row in table.to_pylist():
-        try:
+    try:
+        for row in table.to_pylist():
             yield json.dumps({"schema_version": SCHEMA_VERSION, **row}, ensure_ascii=False) + "\n"
-        except TypeError as error:
-            raise StorageError(f"{path}: {error}; write .parquet, or leave its column out") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise StorageError(f"{path}: {error}; write .parquet, or leave its column out") from error
 
 
 def join_tables(tables: Sequence[pa.Table], files: Sequence[Path]) -> pa.Table:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 from hgpo.storage.conversations import Step, steps_of_conversation
 from hgpo.storage.schema import (
     Problems,
+    StorageError,
     converted,
     identifier,
     number,
@@ -29,7 +31,7 @@ from hgpo.storage.schema import (
     text_or_json,
     truth,
 )
-from hgpo.storage.tables import joined_ids, read_lines, read_parquet
+from hgpo.storage.tables import joined_ids, python_rows, read_lines, read_parquet
 
 KEYS = ("group", "trajectory", "messages", "steps", "reward", "rewards", "success")
 """The keys of a line, unless others were chosen; `conversations` is read as `messages`."""
@@ -42,6 +44,9 @@ _STEP_COLUMNS: Mapping[str, tuple[Callable[[Any], Any], pa.DataType]] = {
     "prompt": (text, pa.large_string()),
     "penalty": (number, pa.float64()),
     "value": (number, pa.float64()),
+    "bootstrap": (number, pa.float64()),
+    "response_log_prob": (number, pa.float64()),
+    "truncated": (text_or_json, pa.large_string()),  # ignored if it has another meaning
     "next_observation": (text_or_json, pa.large_string()),
 }
 """The columns of a step: how a value is converted, and its type in the table."""
@@ -59,17 +64,21 @@ def read_trajectories(path: Path, keys: Mapping[str, str], problems: Problems) -
         keys: Names of `KEYS` and `STEP_KEYS` -> their keys in the file, where these differ.
         problems: Records trajectories that cannot be read.
 
+    Raises:
+        StorageError: No line, or no step, has one of the chosen keys.
+
     Returns:
-        The columns group, trajectory, step, observation, reward; action, response, prompt, penalty, value,
-        next_observation and success where any step has one.
+        The columns group, trajectory, step, observation, reward; success and the other `STEP_KEYS` where any step has
+        one.
     """
     lines, numbers = _rows(path, problems)
     steps: list[Step] = []
     numbers_N: list[int] = []
     first: dict[tuple[str, str], int] = {}
+    step_keys: set[str] = set()
     for line, at in zip(lines, numbers, strict=True):
         try:
-            found = _trajectory(line, keys, f"{path.name}:{at}")
+            found = _trajectory(line, keys, f"{path.name}:{at}", step_keys)
             whose = found[0]["group"], found[0]["trajectory"]
             if (earlier := first.setdefault(whose, at)) != at:
                 raise ValueError(
@@ -81,18 +90,24 @@ def read_trajectories(path: Path, keys: Mapping[str, str], problems: Problems) -
             continue
         steps += found
         numbers_N += [at] * len(found)
+    for name, key in keys.items():
+        known = {*chain.from_iterable(lines if name in KEYS else ()), *(step_keys if name in STEP_KEYS else ())}
+        if steps and key not in known:
+            raise StorageError(f"no key {key} for {name}; there are {', '.join(sorted(known)) or 'none'}", path)
     return _table(steps), numbers_N
 
 
 def _rows(path: Path, problems: Problems) -> tuple[list[dict[str, Any]], Sequence[int]]:
     if suffix_of(path) != ".parquet":
         return read_lines(path, problems)
-    table = read_parquet(path)
-    return table.to_pylist(), range(table.num_rows)
+    rows = python_rows(read_parquet(path), path)
+    return rows, range(len(rows))
 
 
-def _trajectory(written: Mapping[str, Any], keys: Mapping[str, str], default_id: str) -> list[Step]:
-    """The steps of one line."""
+def _trajectory(
+    written: Mapping[str, Any], keys: Mapping[str, str], default_id: str, step_keys: set[str]
+) -> list[Step]:
+    """The steps of one line; adds the keys of its `steps` to `step_keys`."""
     line = {name: written.get(keys.get(name, name)) for name in KEYS}
     if line["messages"] is None and "messages" not in keys:
         line["messages"] = written.get("conversations")
@@ -108,11 +123,12 @@ def _trajectory(written: Mapping[str, Any], keys: Mapping[str, str], default_id:
     else:
         given = _list(line["steps"], _named("steps", keys))
         steps = [_step(step, keys, f"step {place}") for place, step in enumerate(given)]
+        step_keys.update(*given)
     if not steps:
         raise ValueError("no step: a trajectory without steps has no advantage; remove the line")
     _reward(steps, line, keys)
-    trajectory = default_id if line["trajectory"] is None else identifier(line["trajectory"])
-    shared: Step = {"group": identifier(line["group"]), "trajectory": trajectory}
+    ids = {"group": line["group"], "trajectory": default_id if line["trajectory"] is None else line["trajectory"]}
+    shared: Step = {name: converted(value, identifier, _named(name, keys)) for name, value in ids.items()}
     if line["success"] is not None:
         shared["success"] = converted(line["success"], truth, _named("success", keys))
     return [{**shared, "step": place, **step} for place, step in enumerate(steps)]
@@ -178,7 +194,7 @@ def _table(steps: list[Step]) -> pa.Table:
 def _list(value: Any, name: str) -> list[Any]:
     """A list, or the list in JSON text."""
     if isinstance(value, str) and value.lstrip().startswith("["):
-        value = json.loads(value)
+        value = converted(value, json.loads, f"{name} as JSON")
     if not isinstance(value, list):
         raise TypeError(f"{name} is not a list: {value!r:.60}")
     return value

@@ -108,6 +108,19 @@ def test_columns_of_an_earlier_call_do_not_stay(rollouts: Path, tmp_path: Path) 
     assert levels == {f"level_0_{column}" for column in COLUMNS}
 
 
+def test_columns_of_the_input_that_are_replaced_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = write_rows(tmp_path / "own.jsonl", [{**row, "advantage": 9.0, "return": 1.0} for row in ROWS])
+    advantages(own, "-o", tmp_path / "out.jsonl")
+    assert "level_2_…, in place of the input's advantage, return\n" in capsys.readouterr().out
+
+
+def test_files_without_an_update_get_their_number(tmp_path: Path) -> None:
+    write_rows(tmp_path / "runs" / "1.jsonl", ROWS)
+    write_rows(tmp_path / "runs" / "2.jsonl", [{**row, "update": 7} for row in ROWS])
+    advantages(tmp_path / "runs", "-o", tmp_path / "out.jsonl")
+    assert [row["update"] for row in rows(tmp_path / "out.jsonl")] == [1] * len(ROWS) + [7] * len(ROWS)
+
+
 @pytest.mark.parametrize(
     ("estimator", "options"), [("hgpo", ("history_length=1", "base_group=true")), ("reinforce", ()), ("gigpo", ())]
 )

@@ -217,7 +217,7 @@ READABLE: dict[Kind, tuple[int, str]] = {
     validation_dumps: (2 * STEPS, "verl"),
 }
 REFUSED: dict[Kind, str] = {
-    run_without_rollouts: "contains no rollouts (*.parquet, *.jsonl); a run stores some after its first update",
+    run_without_rollouts: "contains no rollouts (*.parquet, *.jsonl; *.json only if named); a run stores some after",
     run_before_its_first_update: "a run stores some after its first update",
     run_whose_rollouts_were_deleted: "a run stores some after its first update",
     run_with_advantages_in_it: "a run stores some after its first update",

@@ -132,6 +132,9 @@ def test_the_steps_that_a_step_is_compared_with(options: dict[str, Any]) -> None
             assert len(rows) == 0 or row in rows
             if len(rows):
                 assert np.average(advantages.returns[rows], weights=weights) == pytest.approx(level.mean[row])
+            np.testing.assert_array_equal(compared_with(level, row - 40), (rows, weights))
+        with pytest.raises(IndexError):
+            compared_with(level, 40)
 
 
 def test_tasks_are_counted_whose_trajectories_start_in_different_states() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from collections import Counter
 
 import numpy as np
@@ -44,6 +45,15 @@ def test_products_of_vectors_are_cosines_of_trigram_counts() -> None:
 def test_a_text_has_one_vector_wherever_it_stands() -> None:
     many = [*(f"filler {number}" for number in range(1_500)), *TEXTS]
     np.testing.assert_array_equal(text_vectors(many)[-len(TEXTS) :], text_vectors(TEXTS))
+
+
+def test_long_texts_need_little_memory() -> None:
+    texts = ["ab cd" * 10_000] * 60
+    tracemalloc.start()
+    text_vectors(texts)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100e6
 
 
 def walks(steps: int, tasks: int, seed: int = 0) -> StepBatch:

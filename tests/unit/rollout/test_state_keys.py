@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from itertools import combinations
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from hgpo.config import ConfigError, load_config
 from hgpo.envs.env_checker import EnvContractError
+from hgpo.keys import canonical_json
 from hgpo.rollout.state_keys import INFO_OF, NO_CALL, STATE_KEYS, Visit, called, make_key
 from hgpo.storage.conversations import steps_of_conversation
 from hgpo.tool_calls import ToolCall
@@ -119,6 +122,32 @@ def test_equal_calls_have_equal_keys_in_every_form(name: str, arguments: dict[st
 )
 def test_other_actions_are_no_calls(action: str | None) -> None:
     assert called(action) is None
+
+
+LONG = "x" * 3_000
+CALLS = [{"name": "write", "arguments": {"text": LONG}}, {"name": "look", "arguments": {}}]
+TAGGED = [f"<tool_call>\n{json.dumps(call)}\n</tool_call>" for call in CALLS]
+
+
+@pytest.mark.parametrize(
+    ("action", "calls"),
+    [
+        (TAGGED[0], CALLS[:1]),
+        ("I write.\n" + "\n".join(TAGGED) + "<|im_end|>", CALLS),
+        (f"<think>Or {TAGGED[0]}?</think>{TAGGED[1]}", CALLS[1:]),
+        (f"<tool_call>no JSON</tool_call>{TAGGED[1]}", CALLS[1:]),
+        (f"I look.\n{json.dumps(CALLS[1])}", CALLS[1:]),  # ShareGPT's function_call
+        (json.dumps({"tool": "write", "arguments": {"text": LONG}}, indent=1), CALLS[:1]),
+    ],
+)
+def test_calls_of_other_trainers_are_read(action: str, calls: list[dict[str, object]]) -> None:
+    assert called(action) == canonical_json(calls)
+
+
+def test_tags_without_end_take_little_time() -> None:
+    start = time.process_time()
+    assert called("<tool_call>" * 100_000) is None
+    assert time.process_time() - start < 1.0
 
 
 def test_the_last_call_stays_until_the_next() -> None:

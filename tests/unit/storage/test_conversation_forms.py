@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hgpo.cli.main import main
+from hgpo.storage.conversations import turns_in
 
 LONG = "data:image/png;base64," + "A" * 5000
 
@@ -49,6 +50,12 @@ SAME_ACTION = {
     "LangChain": agent(
         "", tool_calls=[{"name": "book", "args": {"seat": 1, "day": "may"}, "id": "7", "type": "tool_call"}]
     ),
+    "calls as JSON text": agent(None, tool_calls=json.dumps(ONE["tool_calls"])),
+    "LangChain's older forms": agent("", additional_kwargs={"tool_calls": ONE["tool_calls"]}),
+    "LangChain's oldest form": agent(
+        "", additional_kwargs={"function_call": {"name": "book", "arguments": '{"seat": 1, "day": "may"}'}}
+    ),
+    "LangChain's both forms": agent("", tool_calls=ONE["tool_calls"], additional_kwargs=dict(ONE)),
     "Anthropic": agent([{"type": "tool_use", "id": "toolu_1", "name": "book", "input": {"seat": 1, "day": "may"}}]),
     "a thought beside it": agent(
         [
@@ -88,6 +95,13 @@ def test_messages_of_langchain_are_read_as_dumped_and_as_dicts(tmp_path: Path, a
     [[first, second]] = steps_of(tmp_path, [as_dict(message) for message in talk])
     assert (first["observation"], first["action"]) == ("hello", '[{"arguments": {"seat": 1}, "name": "book"}]')
     assert (second["observation"], second["action"]) == ("booked", "done")
+
+
+def test_a_system_message_begins_no_turn(tmp_path: Path) -> None:
+    talk = [user("hello"), agent("a"), {"role": "system", "content": "hurry"}, agent("b"), user("so"), agent("c")]
+    [steps] = steps_of(tmp_path, talk)
+    assert [step["action"] for step in steps] == ["a\nb", "c"]
+    assert turns_in(talk) == len(steps)
 
 
 def picture(data: str, **more: Any) -> list[Any]:

@@ -47,7 +47,7 @@ def test_the_metrics_of_a_run_are_no_rollouts(tmp_path, write, name, place):
     [
         ("none", "no such file or folder"),
         ("a.csv", r"a\.csv: the name of a rollout file ends in \.parquet or \.jsonl"),
-        ("", r"contains no rollouts \(\*\.parquet, \*\.jsonl\)"),
+        ("", r"contains no rollouts \(\*\.parquet, \*\.jsonl; \*\.json only if named\)"),
     ],
 )
 def test_what_is_not_there_or_not_readable_is_said(tmp_path, name, message):
@@ -110,7 +110,8 @@ def test_number_ranges():
 
 
 def test_conversations_as_json_text_are_trajectories(tmp_path):
-    talk = json.dumps([{"role": "user", "content": "hall"}, {"role": "assistant", "content": "go"}])
-    (tmp_path / "a.jsonl").write_text(json.dumps({"group": 1, "reward": 1.0, "messages": talk}) + "\n")
-    [file] = find_step_files(tmp_path / "a.jsonl")
-    assert file.format == "trajectories"
+    for indent in (None, 1):
+        talk = json.dumps([{"role": "user", "content": "hall"}, {"role": "assistant", "content": "go"}], indent=indent)
+        (tmp_path / "a.jsonl").write_text(json.dumps({"group": 1, "reward": 1.0, "messages": talk}) + "\n")
+        [file] = find_step_files(tmp_path / "a.jsonl")
+        assert file.format == "trajectories"

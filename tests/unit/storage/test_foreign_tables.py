@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from hgpo.cli.main import main
+from hgpo.columns import ColumnError
 from hgpo.steps import StepBatch
+from hgpo.storage.step_batches import step_batch_from_table
 from house import write_rows
 
 GROUP = ["a", "a", "a", "a"]
@@ -60,6 +63,10 @@ COLUMNS = {
     "steps as floats of pandas (always read)": {"step": pa.array([float(step) for step in STEP])},
     "unsigned steps (always read)": {"step": pa.array(STEP, pa.uint8())},
     "steps from 1": {"step": [step + 1 for step in STEP]},
+    "times with nanoseconds, of pandas": {"observation": pa.array([1, 2, 1, 3], pa.timestamp("ns"))},
+    "times of day with nanoseconds": {"observation": pa.array([1, 2, 1, 3], pa.time64("ns"))},
+    "times beyond the year 9999": {"group": pa.array([10**18] * 4, pa.timestamp("us"))},
+    "durations": {"action": pa.array([1, 2, 1, 3], pa.duration("ns"))},
     "trajectory ids of numbers and text (always read)": {"trajectory": ["0", "0", "1", "1"]},
 }
 
@@ -78,6 +85,14 @@ def test_every_type_of_arrow_is_read(tmp_path: Path, columns: dict[str, Any]) ->
     assert main(["inspect", str(tmp_path / "steps.parquet"), "-o", str(tmp_path / "report.html")]) == 0
 
 
+@pytest.mark.parametrize("kind", [pa.timestamp("ns"), pa.time64("ns"), pa.duration("ns"), pa.timestamp("us")])
+def test_times_that_json_has_not_are_refused_by_name(tmp_path: Path, kind: Any, capsys: Any) -> None:
+    pq.write_table(table(at=pa.array([1, 1001, 2, 3], kind)), tmp_path / "steps.parquet")
+    assert advantages(tmp_path) == EXPECTED
+    assert main(["advantages", str(tmp_path / "steps.parquet"), "-o", str(tmp_path / "out.jsonl")]) == 2
+    assert "write .parquet, or leave its column out" in capsys.readouterr().err
+
+
 KINDS_OF_LISTS = [pa.list_, pa.large_list, pa.list_view, pa.large_list_view, lambda kind: pa.list_(kind, 2)]
 
 
@@ -86,12 +101,44 @@ KINDS_OF_LISTS = [pa.list_, pa.large_list, pa.list_view, pa.large_list_view, lam
 )
 def test_trajectories_in_every_kind_of_list(tmp_path: Path, kind: Any) -> None:
     step = pa.struct({"observation": pa.string(), "action": pa.string(), "reward": pa.float64()})
-    steps = [
-        [{"observation": ROOM[row], "action": "go", "reward": REWARD[row]} for row in rows] for rows in ((0, 1), (2, 3))
-    ]
-    lines = pa.table({"group": ["a", "a"], "trajectory": [0, 1], "steps": pa.array(steps, kind(step))})
+    lines = pa.table({"group": ["a", "a"], "trajectory": [0, 1], "steps": pa.array(STEPS, kind(step))})
     pq.write_table(lines, tmp_path / "steps.parquet")
     assert advantages(tmp_path) == EXPECTED
+
+
+STEPS = [
+    [{"observation": ROOM[row], "action": "go", "reward": REWARD[row]} for row in rows] for rows in ((0, 1), (2, 3))
+]
+
+
+def test_trajectories_beside_times_and_as_json_text(tmp_path: Path) -> None:
+    columns = {"group": ["a", "a"], "trajectory": [0, 1], "at": pa.array([1, 1001], pa.timestamp("ns"))}
+    for steps in (STEPS, [json.dumps(steps) for steps in STEPS]):
+        pq.write_table(pa.table({**columns, "steps": steps}), tmp_path / "steps.parquet")
+        assert advantages(tmp_path) == EXPECTED
+
+
+def test_a_game_beside_times_can_be_played(tmp_path: Path, capsys: Any) -> None:
+    pq.write_table(table(at=pa.array([1, 1001, 2, 3], pa.timestamp("ns"))), tmp_path / "steps.parquet")
+    assert main(["play", str(tmp_path / "steps.parquet")]) == 0
+    assert "hall" in capsys.readouterr().out
+
+
+def test_times_with_nanoseconds_inside_messages_are_an_error(tmp_path: Path, capsys: Any) -> None:
+    kind = pa.struct({"role": pa.string(), "content": pa.string(), "at": pa.timestamp("ns")})
+    talk = pa.array([[{"role": "assistant", "content": "go", "at": 1}]], pa.list_(kind))
+    pq.write_table(pa.table({"group": [1], "reward": [1.0], "messages": talk}), tmp_path / "steps.parquet")
+    assert main(["advantages", str(tmp_path / "steps.parquet")]) == 2
+    assert "steps.parquet: a nested time cannot be read (" in capsys.readouterr().err
+
+
+def test_trajectories_with_uuids_and_decimals_of_duckdb(tmp_path: Path) -> None:
+    ids = pa.array([bytes(15) + bytes([number]) for number in (1, 1, 2, 3)], pa.uuid())
+    rewards = pa.array([Decimal("1.5"), Decimal("0.5")], pa.decimal128(5, 2))
+    steps = [[{"observation": "hall"}]] * 2
+    lines = pa.table({"group": ids[:2], "trajectory": ids[2:], "reward": rewards, "steps": steps})
+    pq.write_table(lines, tmp_path / "steps.parquet")
+    assert advantages(tmp_path) == [0.5, -0.5]
 
 
 NESTED = {
@@ -179,6 +226,26 @@ def test_printed_arrays_without_their_middle_are_rejected(
     assert "is a printed array without its middle" in told
     assert main(["inspect", str(tmp_path / "steps.parquet"), "-o", str(tmp_path / "report.html")]) != 0
     assert "is a printed array without its middle" in capsys.readouterr().err
+
+
+def test_many_printed_arrays_are_rejected_in_little_time(tmp_path: Path) -> None:
+    rooms = [f"[{row} 0 ... 0]" for row in range(20_000)]
+    ids = {"group": [0] * len(rooms), "trajectory": list(range(len(rooms))), "step": [0] * len(rooms)}
+    start = time.process_time()
+    with pytest.raises(ColumnError, match=r"row 0: '.0 0 \.\.\. 0.' is a printed array"):
+        step_batch_from_table(pa.table({**ids, "observation": rooms, "reward": [0.0] * len(rooms)}))
+    assert time.process_time() - start < 1.0
+
+
+@pytest.mark.parametrize("form", ["<PIL.Image.Image image mode=RGB size=64x64 at 0x7F{}>", '{{"a": "<Obs at 0xa{}>"}}'])
+def test_texts_of_objects_without_content_are_rejected(tmp_path: Path, form: str, capsys: Any) -> None:
+    pq.write_table(table(observation=[form.format(row) for row in range(4)]), tmp_path / "steps.parquet")
+    for command in (["advantages"], ["inspect", "-o", str(tmp_path / "report.html")]):
+        assert main([command[0], str(tmp_path / "steps.parquet"), *command[1:]]) == 2
+        assert "has an object's address, as in all rows" in capsys.readouterr().err
+    rooms = ["hall", form.format(1), "hall", form.format(2)]  # such as the output of an interpreter
+    pq.write_table(table(observation=rooms), tmp_path / "steps.parquet")
+    assert advantages(tmp_path) == EXPECTED
 
 
 @pytest.mark.parametrize("text", ["[search] ... [SEP] ...", "Wait ... what?", "[1 2 3]", "[hall] you see ... a door"])

@@ -42,6 +42,10 @@ def test_what_may_be_missing_is_read_as_it_was_given(column):
             r"column 'value', row 0: missing value, though other rows have one.*the critic's estimate of every step",
         ),
         (
+            {"bootstrap": [None, 1.0]},
+            r"column 'bootstrap', row 0: missing value, .*write 0 except on the last step of a trajectory",
+        ),
+        (
             {"success": [True, None]},
             r"column 'success', row 1: missing value, though other rows have one.*true or false in every row",
         ),
@@ -58,6 +62,8 @@ def test_what_may_be_missing_is_read_as_it_was_given(column):
         ({"observation": [1, None]}, r"column 'observation', row 1: missing value \(None\)"),
         ({"step": [0, None]}, r"column 'step', row 1: missing value \(None\), expected a number"),
         ({"reward": [None, 1.0]}, r"column 'reward', row 0: missing value \(None\), expected a number"),
+        ({"step": ["0", "1"]}, r"column 'step', row 0: expected a number, got str"),
+        ({"step": ["1", "2"]}, r"column 'step', row 0: expected a number, got str"),
     ],
 )
 def test_what_may_not_be_missing_names_the_column_and_the_row(column, message):
@@ -65,12 +71,12 @@ def test_what_may_not_be_missing_names_the_column_and_the_row(column, message):
         step_batch_from_table(pa.table(STEPS | column))
 
 
-@pytest.mark.parametrize("name", ["penalty", "value", "success", "won", "prompt", "response_log_prob"])
+@pytest.mark.parametrize("name", ["penalty", "value", "bootstrap", "success", "won", "prompt", "response_log_prob"])
 def test_a_column_without_a_value_counts_as_not_there(name):
     for empty in (pa.array([None, None]), pa.array([None, None], pa.float64())):
         batch = step_batch_from_table(pa.table(STEPS | {name: empty}))
         assert batch.value is batch.success is batch.prompt is None
-        assert batch.penalty.tolist() == [0.0, 0.0]
+        assert batch.penalty.tolist() == batch.bootstrap.tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("values", [[None, True], ["false", "true"], [0, 1], [None, 1]])

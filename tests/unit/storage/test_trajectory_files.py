@@ -137,7 +137,9 @@ def test_keys_may_have_other_names_and_ids_may_be_left_out(tmp_path):
         ({"reward": "much"}, "'reward': could not convert"),
         ({"reward": float("nan")}, "'reward': expected a finite number"),
         ({"success": 0.5}, "'success': expected true or false"),
-        ({"trajectory": [1]}, "expected text or an integer as an id"),
+        ({"trajectory": [1]}, "'trajectory': expected text or an integer as an id"),
+        ({"group": 1.0}, "'group': expected text or an integer as an id"),
+        ({"messages": "[{'role': 'user'}]"}, "'messages' as JSON: Expecting property name"),
         (
             {"messages": None, "reward": None, "steps": [{**STEPS[0], "reward": 1}, STEPS[1]]},
             "step 1 has no reward, though others have one",
@@ -147,6 +149,37 @@ def test_keys_may_have_other_names_and_ids_may_be_left_out(tmp_path):
 def test_what_is_wrong_is_said_with_its_line(tmp_path, changes, message):
     with pytest.raises(StorageError, match=rf"a\.jsonl line 2: {re.escape(message)}"):
         read(tmp_path / "a.jsonl", line(trajectory=1), line(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "columns", "message"),
+    [
+        ({}, {"success": "wonn"}, "no key wonn for success; there are group, messages, reward, trajectory"),
+        ({}, {"trajectory": "trail"}, "no key trail for trajectory; there are group"),
+        ({}, {"observation": "seen"}, "no key seen for observation; there are none"),
+        ({"messages": None, "steps": STEPS}, {"penalty": "cost"}, "no key cost for penalty; there are action, obs"),
+    ],
+)
+def test_a_chosen_key_that_does_not_occur_is_refused(tmp_path, changes, columns, message):
+    with pytest.raises(StorageError, match=rf"a\.jsonl: {message}"):
+        read(tmp_path / "a.jsonl", line(**changes), columns=columns)
+    usual = {name: name for name in columns}
+    read(tmp_path / "a.jsonl", line(success=True, messages=None, steps=[{**STEPS[0], "penalty": 0}]), columns=usual)
+
+
+def test_what_only_some_estimators_read_may_be_in_steps(tmp_path):
+    own = {"value": 0.5, "bootstrap": 0.0, "response_log_prob": -1.0, "truncated": False}
+    steps = [{**step, **own, "reward": 0.0} for step in STEPS]
+    steps[1] |= {"bootstrap": 8.0, "truncated": True}
+    read(tmp_path / "a.jsonl", line(messages=None, reward=None, steps=steps))
+    batch = step_batch_from_table(read_rollouts(tmp_path / "a.jsonl"))
+    assert (batch.bootstrap.tolist(), batch.truncated.tolist()) == ([0.0, 8.0], [False, True])
+    assert batch.response_log_prob.tolist() == [-1.0, -1.0]
+    advantages = compute_advantages(batch, "gae", gamma=0.5, gae_lambda=1).values
+    assert advantages.tolist() == [1.5, 3.5]
+    steps[0]["truncated"], steps[1]["truncated"] = 12, 700  # characters
+    read(tmp_path / "a.jsonl", line(messages=None, reward=None, steps=steps))
+    assert step_batch_from_table(read_rollouts(tmp_path / "a.jsonl")).truncated is None
 
 
 def test_a_trajectory_that_is_there_twice_is_refused(tmp_path):
