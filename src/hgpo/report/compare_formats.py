@@ -133,6 +133,10 @@ def _paper(comparison: Comparison) -> Table:
         sections = {one.split: one for one in comparison.sections if one.environment == environment}
         section = next((sections[split] for split in splits if split in sections), None)
         found.append({row.label: row for row in section.rows} if section else {})
+    if not any(found):
+        raise ValueError(
+            "--layout paper: there is no evaluation of ALFWorld or WebShop on a split of the paper's table"
+        )
     rows = []
     for label in comparison.labels:
         cells = [
@@ -188,7 +192,7 @@ def print_comparison(console: Console, comparison: Comparison, layout: str = "fu
     """Print the tables and the lines below them."""
     tables, lines = tables_of(comparison, layout)
     for table in tables:
-        printed = RichTable(title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        printed = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for place, heading in enumerate(table.rows[0]):
             text = Text("\n".join(wrap(heading, _HEADING_WIDTH, break_long_words=False)))
             if table.align[place] == "l":
@@ -199,6 +203,7 @@ def print_comparison(console: Console, comparison: Comparison, layout: str = "fu
                 )
         for row in table.rows[1:]:
             printed.add_row(*map(Text, row))
+        console.print(Text(table.title, style="table.title"))  # a title of the table is folded at its width
         console.print(printed)
     for line in lines:
         console.print(Text(line), soft_wrap=not console.is_terminal)
