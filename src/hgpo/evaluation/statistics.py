@@ -1,7 +1,7 @@
 """Statistics of an evaluation: a fixed set of tasks, each played exactly once per seed.
 
-The interval is over tasks, the unit that generalises: with one seed it is Wilson's, with several it is the normal
-interval of the per-task means (clustered by task, so that playing a task three times does not count as three tasks).
+The interval is Wilson's over tasks, the unit that generalises. A task that is played with several seeds counts as one to
+as many trials, depending on how much of the variance is between tasks (decision 011).
 `gain` combines the intervals of two evaluations into the interval of their difference.
 """
 
@@ -113,19 +113,18 @@ def summarise(
 
 
 def rate(successes: Sequence[float], seeds: int = 1) -> Rate:
-    """Mean of per-task successes with its 95 % interval (see the module's docstring)."""
-    count = len(successes)
-    mean = float(np.mean(successes))
-    deviation = float(np.std(successes, ddof=1)) if count > 1 else 0.0
-    if seeds == 1 or deviation == 0.0:
-        low, high = wilson_interval(mean, count)
-    else:
-        half = NORMAL_95 * deviation / math.sqrt(count)
-        low, high = max(0.0, mean - half), min(1.0, mean + half)
-    return Rate(mean, low, high, count)
+    """Mean of per-task successes with its 95 % interval (see the module's docstring).
+
+    A task counts as p (1 - p) / v trials, for p and v the mean and variance over the tasks and two more, one won and one
+    lost: without these, few tasks that were almost all won would seem to vary less than they do.
+    """
+    count, mean = len(successes), float(np.mean(successes))
+    guarded = np.array([*successes, 0.0, 1.0])
+    trials = round(float(guarded.mean() * (1 - guarded.mean()) / guarded.var()), 9)  # 1 if no task was won sometimes
+    return Rate(mean, *wilson_interval(mean, count * min(seeds, trials)), count)
 
 
-def wilson_interval(mean: float, count: int) -> tuple[float, float]:
+def wilson_interval(mean: float, count: float) -> tuple[float, float]:
     """Wilson's 95 % interval of a proportion `mean` seen in `count` trials (Wilson 1927)."""
     square = NORMAL_95**2
     centre = (mean + square / (2 * count)) / (1 + square / count)

@@ -52,14 +52,11 @@ def draw_curves(entries: Sequence[Entry], smooth: int, path: Path) -> None:
             percent_RU = 100 * np.array([[one[update] for update in updates] for one in found])
             # one dash further each time the colours begin again, so that no two lines look alike
             colour, style = PALETTE[number % len(PALETTE)], dash((number + number // len(PALETTE)) % len(DASHES))
-            single = len(updates) == 1  # a line of one point has no length
-            lines += axes.plot(
-                updates, percent_RU.mean(axis=0), color=colour, linestyle=style, linewidth=1, marker="o" * single
-            )
+            lines += axes.plot(updates, percent_RU.mean(axis=0), color=colour, linestyle=style, linewidth=1)
+            lines[-1].set_marker("o" if len(updates) == 1 else "")  # a line of one point has no length
             of = f" of {often[label]}" if often[label] > len(found) else ""
-            names.append(
-                label if often[label] == 1 else f"{label}: mean of {counted(len(found), 'run')}{of}, band min to max"
-            )
+            mean = f"{label}: mean of {counted(len(found), 'run')}{of}, band min to max"
+            names.append(mean if often[label] > 1 else label)
             axes.fill_between(updates, percent_RU.min(axis=0), percent_RU.max(axis=0), color=colour, alpha=0.15)
         axes.legend(lines, names, fontsize="small")  # `label=` would drop names that begin with "_"
         mean = "" if smooth == 1 else f", mean of the last {smooth} updates"

@@ -135,7 +135,7 @@ def _paper(comparison: Comparison) -> Table:
         found.append({row.label: row for row in section.rows} if section else {})
     if not any(found):
         raise ValueError(
-            "--layout paper: there is no evaluation of ALFWorld or WebShop on a split of the paper's table"
+            "--layout paper: no evaluation of ALFWorld or WebShop on a split of the paper"
         )
     rows = []
     for label in comparison.labels:
