@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hgpo.cli import TRUST_HELP, check_output
+from hgpo.cli import TRUST_HELP, amount, check_output
 
 if TYPE_CHECKING:
     from hgpo.config import Config
@@ -65,12 +65,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--prices",
-        type=float,
+        type=amount,
         nargs=2,
         metavar=("PROMPT", "RESPONSE"),
         help="prices of a million prompt and response tokens; the result then has the cost",
     )
-    parser.add_argument("--max-cost", type=float, help="stop at this cost; the same command resumes")
+    parser.add_argument("--max-cost", type=amount, help="stop at this cost; the same command resumes")
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     parser.add_argument("--quiet", action="store_true", help="print errors only")
 

@@ -1,7 +1,7 @@
 """Statistics of an evaluation: a fixed set of tasks, each played exactly once per seed.
 
-The interval is Wilson's over tasks, the unit that generalises. A task that is played with several seeds counts as one to
-as many trials, depending on how much of the variance is between tasks (decision 011).
+The interval is Wilson's over tasks, the unit that generalises. A task that is played with several seeds counts as one
+to as many trials, depending on how much of the variance is between tasks (decision 011).
 `gain` combines the intervals of two evaluations into the interval of their difference.
 """
 
@@ -115,8 +115,8 @@ def summarise(
 def rate(successes: Sequence[float], seeds: int = 1) -> Rate:
     """Mean of per-task successes with its 95 % interval (see the module's docstring).
 
-    A task counts as p (1 - p) / v trials, for p and v the mean and variance over the tasks and two more, one won and one
-    lost: without these, few tasks that were almost all won would seem to vary less than they do.
+    A task counts as p (1 - p) / v trials, for p and v the mean and variance over the tasks and two more, one won and
+    one lost: without these, few tasks that were almost all won would seem to vary less than they do.
     """
     count, mean = len(successes), float(np.mean(successes))
     guarded = np.array([*successes, 0.0, 1.0])

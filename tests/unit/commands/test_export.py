@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hgpo.cli.main import main
 from hgpo.evaluation.model_card import model_card
+from hgpo.runs.checkpoints import whole_checkpoint
 from hgpo.runs.folder import open_run_directory
 
 
@@ -88,3 +90,36 @@ def test_what_cannot_be_exported_is_said(trained_run: Path, tmp_path: Path, caps
     assert "bytes instead of" in refused(capsys, trained_run, "-o", tmp_path / "x", "--checkpoint", 2)
     assert not (tmp_path / "x").exists()
     assert (output / "mine.txt").read_text() == "mine"
+
+
+def test_only_files_that_the_run_wrote_are_exported(trained_run: Path, tmp_path: Path) -> None:
+    """A folder from elsewhere may contain links to private files, and code that others would load."""
+    (tmp_path / "secret").write_text("secret")
+    for folder in (trained_run / "checkpoints/2", trained_run / "start"):
+        (folder / "notes.txt").symlink_to(tmp_path / "secret")
+        (folder / "modeling.py").write_text("raise SystemExit")
+    for number, checkpoint in enumerate(("2", "start")):
+        output = tmp_path / str(number)
+        assert main(["export", str(trained_run), "-o", str(output), "--checkpoint", checkpoint]) == 0
+        assert {"notes.txt", "modeling.py"}.isdisjoint(path.name for path in output.iterdir())
+        assert AutoModelForCausalLM.from_pretrained(output)
+
+
+def test_the_critic_stays_with_the_run(trained_run: Path, tmp_path: Path) -> None:
+    with whole_checkpoint(trained_run / "checkpoints", 3, {}) as partial:
+        shutil.copytree(trained_run / "checkpoints/2", partial, dirs_exist_ok=True)
+        (partial / "trainer_state.json").unlink()
+        shutil.copytree(trained_run / "start", partial / "critic")
+    assert main(["export", str(trained_run), "-o", str(tmp_path / "x")]) == 0
+    assert not (tmp_path / "x/critic").exists()
+
+
+def test_the_output_is_a_new_folder_and_its_name_cannot_act_on_a_terminal(
+    trained_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "\x1b[31mred"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    assert "is the current folder; name a new one" in refused(capsys, trained_run, "-o", ".")
+    assert main(["export", str(trained_run), "-o", str(folder / "x")]) == 0
+    assert "\x1b" not in capsys.readouterr().out

@@ -206,3 +206,15 @@ def test_recovering_can_be_cut_off_too(tmp_path: Path) -> None:
         assert len(whole(tmp_path)) == 1, where
         left_by_a_killed_process()
     assert names(tmp_path) == ["4"]
+
+
+def test_the_warning_about_a_damaged_checkpoint_cannot_act_on_a_terminal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(tmp_path, 1)
+    with whole_checkpoint(tmp_path, 2, {}) as partial:
+        (partial / "\x1b[31mweights").write_text("")
+    (tmp_path / "2" / "\x1b[31mweights").unlink()
+    assert newest_complete(tmp_path) == tmp_path / "1"
+    assert "[31mweights: missing" in caplog.text
+    assert "\x1b" not in caplog.text
