@@ -129,6 +129,7 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
     from hgpo.policies.wrappers import FREE, Prices
     from hgpo.runs.folder import RunDirectory
     from hgpo.runs.load_settings import is_run
+    from hgpo.utils.text import counted
 
     served = config.policy.backend == "server"
     if not served and not is_run(arguments.policy):
@@ -156,9 +157,10 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
     for failure in stored.failures[:10]:
         reporter.say(f"  failed: {failure.task} (seed {failure.seed}): {failure.reason}")
     if stored.failed:
-        reporter.say(f"{stored.failed} episodes failed and are not counted; the same command retries them")
+        failed = counted(stored.failed, "failed episode")
+        reporter.say(f"{failed}, not counted in success; the same command retries what failed")
     if stored.manifest is not None:
-        reporter.say(f"The {len(stored.evaluation.tasks_won)} tasks belong to the manifest {stored.manifest}")
+        reporter.say(f"Manifest of the tasks: {stored.manifest}")
     steps = f"; see the steps with `hgpo inspect {rollouts_path(output)}`" if keep_steps else ""
     reporter.say(f"Stored in {output}{steps}")
     return 0

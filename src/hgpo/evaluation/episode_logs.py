@@ -105,6 +105,7 @@ class EpisodeLog:
         rule: A text that says how success was read.
         training: Ids of the tasks that the run trained on; empty if they are not known.
         differing: Ids of tasks whose game differed from the manifest's when they were played.
+        manifests: Ids of manifests that were recorded with the results.
     """
 
     name: str
@@ -112,6 +113,7 @@ class EpisodeLog:
     rule: str
     training: frozenset[str] = frozenset()
     differing: frozenset[str] = frozenset()
+    manifests: frozenset[str] = frozenset()
 
 
 def read_logs(path: Path, columns: Mapping[str, str] | None = None) -> list[EpisodeLog]:
@@ -208,6 +210,7 @@ def _by_set(
             _RECORDED,
             training,
             frozenset(task for _, stored in members for task in stored.manifest_differs),
+            frozenset(stored.manifest for _, stored in members if stored.manifest),
         )
         for words, members in logs.items()
     ]

@@ -53,7 +53,7 @@ class Evaluation:
         seeds: Each task is played once per seed.
         success: Success over tasks, with its interval.
         score: Mean of the environment's grade.
-        by_seed: Success per seed, in the order of `seeds`.
+        by_seed: Success per seed, in the order of `seeds`; None where no episode was played to its end.
         by_task_type: Success per task type.
         episode_length: Mean number of steps.
         valid_actions: Share of responses that had the required form.
@@ -66,7 +66,7 @@ class Evaluation:
     seeds: Annotated[tuple[Count, ...], Field(min_length=1)]
     success: Rate
     score: Finite
-    by_seed: tuple[Fraction, ...]
+    by_seed: tuple[Fraction | None, ...]
     by_task_type: dict[str, Rate]
     episode_length: Amount
     valid_actions: Fraction
@@ -75,8 +75,9 @@ class Evaluation:
 
     @property
     def seed_deviation(self) -> float | None:
-        """Standard deviation of success between seeds (ddof 1); None with one seed."""
-        return float(np.std(self.by_seed, ddof=1)) if len(self.by_seed) > 1 else None
+        """Standard deviation of success between seeds (ddof 1); None with fewer than two."""
+        known = [success for success in self.by_seed if success is not None]
+        return float(np.std(known, ddof=1)) if len(known) > 1 else None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -100,7 +101,7 @@ def summarise(
         seeds=tuple(seeds),
         success=rate(list(won.values()), len(seeds)),
         score=float(np.mean([episode.score for episode in episodes])),
-        by_seed=tuple(float(np.mean(wins)) for wins in by_seed if wins),
+        by_seed=tuple(float(np.mean(wins)) if wins else None for wins in by_seed),
         by_task_type={
             kind: rate([won[task] for task in won if types[task] == kind], len(seeds))
             for kind in sorted(set(types.values()))

@@ -115,7 +115,7 @@ def _change(summary: Mapping[str, Any]) -> str:
         return after
     low, high = summary["gain_interval"]
     change = Rate(summary["gain"], low, high, summary["episodes_evaluated"])
-    points = f"{100 * change.mean:+.1f} points, 95 % CI {100 * low:+.1f} to {100 * high:+.1f}"
+    points = f"{100 * change.mean:+z.1f} points, 95 % CI {100 * low:+z.1f} to {100 * high:+z.1f}"
     detects = f"{counted(change.tasks, 'task')} detect ≥ {100 * detectable_by(change):.1f}"
     return f"{percent(summary['success_before'])} → {after} ({points}; {detects})"
 

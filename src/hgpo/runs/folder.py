@@ -248,8 +248,12 @@ def _problem_of_row(row: object) -> str:
     """Why `row` is not an object of numbers or nulls with the number of an update; "" if it is one."""
     if not isinstance(row, dict) or type(row.get("update")) is not int:
         return "it has no number of an update"
-    others = [name for name, value in row.items() if not isinstance(value, (int, float, NoneType))]
-    return f"{others[0]!r} is not a number" if others else ""
+    others = [
+        name
+        for name, value in row.items()
+        if not isinstance(value, (int, float, NoneType)) or (isinstance(value, int) and value.bit_length() > 63)
+    ]
+    return f"{others[0]!r} is not a number of 64 bits" if others else ""
 
 
 def rewind_metrics(run: RunDirectory, update: int) -> None:
@@ -343,7 +347,7 @@ def read_json(path: Path) -> dict[str, Any]:
         OSError: It cannot be read.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(document, dict):

@@ -153,3 +153,18 @@ def test_a_finished_run_that_lost_an_evaluation_is_not_audited(
         f"{run / 'evaluations' / 'update-1.json'} is missing, but the run's summary.json lists it"
         in capsys.readouterr().err
     )
+
+
+def test_of_sets_that_share_ids_it_is_the_one_whose_games_were_played(tmp_path: Path, read: Read) -> None:
+    """As an evaluation of few tasks has them; the other set is the smaller one."""
+    [large, small] = [manifests()[name].by_id() for name in ("quickstart-valid_unseen-1", "smollm2-valid_unseen-1")]
+    shared = sorted(large.keys() & small.keys())
+    assert shared
+    assert len(large) > len(small)
+    rows = [{"task_id": task, "won": True, "game_sha256": large[task].game} for task in shared]
+    _, [report] = read(write_lines(tmp_path / "log.jsonl", rows))
+    assert report["evaluation_set"] == "quickstart-valid_unseen-1"
+    assert {one["kind"] for one in report["violations"]} == {"missing"}
+    evaluation = panel({"put": [1.0]}, tasks_won=dict.fromkeys(shared, 1.0), split="valid_unseen")
+    write_evaluation(tmp_path / "result.json", StoredEvaluation(evaluation, manifest="quickstart-valid_unseen-1"))
+    assert read(tmp_path / "result.json")[1][0]["evaluation_set"] == "quickstart-valid_unseen-1"

@@ -123,3 +123,24 @@ def test_the_output_is_a_new_folder_and_its_name_cannot_act_on_a_terminal(
     assert "is the current folder; name a new one" in refused(capsys, trained_run, "-o", ".")
     assert main(["export", str(trained_run), "-o", str(folder / "x")]) == 0
     assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("model", "base"),
+    [
+        ("org/Model-1.5B", "org/Model-1.5B"),
+        ("1.5", "1.5"),
+        ("null", "null"),
+        ("a: b", None),
+        ("x #y", None),
+        ("/home/somebody/models/mine", None),
+    ],
+)
+def test_the_base_model_is_a_name_on_the_hub(model: str, base: str | None, trained_run: Path) -> None:
+    run, config = open_run_directory(trained_run)
+    config = config.model_copy(update={"policy": config.policy.model_copy(update={"model": model})})
+    card = model_card(run, config, "2")
+    lines = [line for line in card.splitlines() if line.startswith("base_model:")]
+    assert lines == ([] if base is None else [f'base_model: "{base}"'])
+    assert "/home/somebody" not in card
+    assert Path(model).name in card

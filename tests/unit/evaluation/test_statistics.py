@@ -171,3 +171,10 @@ def test_the_interval_over_training_seeds_is_students():
     assert mean_interval([1, 3, -1]) == pytest.approx((1, 1 - half, 1 + half), abs=1e-3)
     with pytest.raises(ValueError, match="needs at least 2, got 1"):
         mean_interval([1.0])
+
+
+def test_a_seed_without_an_episode_keeps_its_place():
+    evaluation = summary([end("heat/0", won=True), end("heat/0", won=False, seed=3)], seeds=(1, 2, 3))
+    assert evaluation.by_seed == (1.0, None, 0.0)
+    assert evaluation.seed_deviation == pytest.approx(0.5**0.5)
+    assert summary([end("heat/0", won=True)], seeds=(1, 2)).seed_deviation is None

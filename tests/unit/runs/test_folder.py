@@ -158,7 +158,11 @@ def test_rows_after_the_checkpoint_are_kept_aside(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", ["{}", "[]", "null", "5", '{"update": "1"}', '{"update": true}', '{"update": 2, "kl": "0"}']
+    "line",
+    [
+        *("{}", "[]", "null", "5", '{"update": "1"}', '{"update": true}', '{"update": 2, "kl": "0"}'),
+        f'{{"update": 2, "success": 1{"0" * 400}}}',
+    ],
 )
 def test_a_row_that_is_none_is_named(tmp_path, line):
     run = RunDirectory(tmp_path)
