@@ -216,6 +216,8 @@ def _read_contents(folder: Path, name: str) -> dict[str, Any]:
     path = folder / name
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
+    except PermissionError:
+        raise  # another user may read it
     except (OSError, ValueError, RecursionError) as error:
         raise ChangedFileError(path, error) from error
     unknown = ChangedFileError(path, f"not a list of files of format_version {FORMAT_VERSION}")
@@ -254,6 +256,8 @@ def _check_digests(folder: Path, files: Mapping[str, Mapping[str, Any]], leave_o
     try:
         with ThreadPoolExecutor() as threads:
             digests = list(threads.map(lambda name: _digest(folder / name), names))
+    except PermissionError:
+        raise
     except OSError as error:
         raise ChangedFileError(Path(error.filename or folder), error.strerror) from error
     for name, digest in zip(names, digests, strict=True):

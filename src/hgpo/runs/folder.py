@@ -186,7 +186,7 @@ def open_run_directory(path: Path) -> tuple[RunDirectory, Config]:
     first call `hgpo.runs.trust.allow_settings`, then `hgpo.config.check_names`, which imports them.
     """
     run = RunDirectory(path)
-    if not run.config.exists():
+    if not run.config.is_file():
         raise RunDirectoryError(f"{path} is not a run directory: it has no config.toml")
     if _FIRST_TABLE not in run.config.read_text(encoding="utf-8", errors="replace"):
         raise RunDirectoryError(f"{run.config} contains no settings of a run; restore it from a copy")
@@ -224,7 +224,7 @@ def read_metrics(run: RunDirectory) -> list[dict[str, Any]]:
         RunDirectoryError: Another line is not JSON or not a row of metrics, or the run is finished and does not have
             exactly one row for each of its updates, in order.
     """
-    if not run.metrics.exists():
+    if not run.metrics.is_file():
         return []
     rows = []
     lines = run.metrics.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -346,6 +346,8 @@ def read_json(path: Path) -> dict[str, Any]:
         ValueError: The file is not JSON, or holds no object; the message names it.
         OSError: It cannot be read.
     """
+    if path.exists() and not path.is_file():  # reading a named pipe would not end
+        raise ValueError(f"{path} is not a file")
     try:
         document = json.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -218,3 +219,13 @@ def test_the_warning_about_a_damaged_checkpoint_cannot_act_on_a_terminal(
     assert newest_complete(tmp_path) == tmp_path / "1"
     assert "[31mweights: missing" in caplog.text
     assert "\x1b" not in caplog.text
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read every file")
+@pytest.mark.parametrize("name", ["trainer_state.json", "weights"])
+def test_a_checkpoint_that_may_not_be_read_is_not_called_damaged(tmp_path: Path, name: str) -> None:
+    save(tmp_path, 1)
+    save(tmp_path, 2)
+    (tmp_path / "2" / name).chmod(0)
+    with pytest.raises(PermissionError, match=name):
+        check_bytes(newest_complete(tmp_path) or tmp_path)
