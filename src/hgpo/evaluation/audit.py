@@ -142,7 +142,7 @@ def audit(log: EpisodeLog, expected: EvaluationSet | None = None, reported: floa
     if expected is None:
         games = {episode.game for episode in log.episodes if episode.game}
         fit = best_fit(set(candidates), manifests().values(), games | log.manifests)
-        expected = fit and _set_of(fit)
+        expected = _set_of(fit) if fit else None
     played, shared = _assigned(log.episodes, candidates, expected)
     by_pass: defaultdict[int | None, list[PlayedEpisode]] = defaultdict(list)
     for play in played:
