@@ -166,7 +166,9 @@ def _logs_of_run(path: Path) -> list[EpisodeLog]:
     for name in evaluation_names(run):
         stored = read_evaluation(run.evaluation(name))
         figures, update = stored.evaluation, evaluated_update(name, config.training.updates)
-        found.setdefault((figures.split, figures.temperature, figures.seeds, update), stored)  # `hgpo eval` may repeat
+        key = (figures.split, figures.temperature, figures.seeds, update)  # `hgpo eval` may repeat, or play fewer tasks
+        if key not in found or len(figures.tasks_won) > len(found[key].evaluation.tasks_won):
+            found[key] = stored
     if not found:
         raise ValueError(f"{path} has no evaluation; `hgpo eval {path}` makes one")
     try:

@@ -86,7 +86,7 @@ def _evaluations(run: RunDirectory) -> Iterator[str]:
     for name in names:
         evaluation = stored_evaluation(run, name)
         assert evaluation is not None, "its file was listed"
-        for kind, rate in {"all": evaluation.success, **evaluation.by_task_type}.items():
+        for kind, rate in [("all", evaluation.success), *evaluation.by_task_type.items()]:
             cells = (
                 *map(_plain, (name, evaluation.split, kind)),
                 str(rate.tasks),

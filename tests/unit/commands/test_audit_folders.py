@@ -168,3 +168,13 @@ def test_of_sets_that_share_ids_it_is_the_one_whose_games_were_played(tmp_path: 
     evaluation = panel({"put": [1.0]}, tasks_won=dict.fromkeys(shared, 1.0), split="valid_unseen")
     write_evaluation(tmp_path / "result.json", StoredEvaluation(evaluation, manifest="quickstart-valid_unseen-1"))
     assert read(tmp_path / "result.json")[1][0]["evaluation_set"] == "quickstart-valid_unseen-1"
+
+
+def test_an_evaluation_of_fewer_games_does_not_replace_the_whole_one(tmp_path: Path, read: Read) -> None:
+    """Names are read in alphabetical order: `test-2-…-first1` before `update-2`."""
+    whole = panel({"put": [1.0]}, tasks_won=dict.fromkeys(TASKS, 1.0), split="test")
+    few = panel({"put": [1.0]}, tasks_won={TASKS[0]: 0.0}, split="test")
+    run = write_run(tmp_path / "run", {"before": whole, "test-2-t0.4-s1-first1": few, "update-2": whole})
+    status, [report] = read(run)
+    assert status == 0
+    assert [(one["checkpoint"], one["episodes"]) for one in report["passes"]] == [(0, 6), (2, 6)]

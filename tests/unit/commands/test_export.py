@@ -11,8 +11,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hgpo.cli.main import main
 from hgpo.evaluation.model_card import model_card
+from hgpo.evaluation.result_files import StoredEvaluation, write_evaluation
 from hgpo.runs.checkpoints import whole_checkpoint
 from hgpo.runs.folder import open_run_directory
+from panels import panel
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
@@ -55,6 +57,13 @@ def test_the_card_has_settings_and_every_evaluation(trained_run: Path, tmp_path:
         assert said in card
     assert 'name = "corridor:CorridorSuite"' in card
     assert open_run_directory(trained_run)[1].run.directory not in card
+
+
+def test_a_task_type_called_all_is_not_the_whole(trained_run: Path) -> None:
+    run, config = open_run_directory(trained_run)
+    write_evaluation(run.evaluation("after"), StoredEvaluation(panel({"all": [1, 1], "other": [0, 0]})))
+    rows = [line for line in model_card(run, config, "2").splitlines() if line.startswith("| after | held_out | all |")]
+    assert [row.split(" | ")[6] for row in rows] == ["50.0 %", "100.0 %"]
 
 
 def test_names_from_elsewhere_are_no_markup(trained_run: Path) -> None:
