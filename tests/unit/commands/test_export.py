@@ -142,7 +142,7 @@ def test_the_output_is_a_new_folder_and_its_name_cannot_act_on_a_terminal(
         ("null", "null"),
         ("a: b", None),
         ("x #y", None),
-        ("/home/somebody/models/mine", None),
+        ("/data/somebody/models/mine", None),
     ],
 )
 def test_the_base_model_is_a_name_on_the_hub(model: str, base: str | None, trained_run: Path) -> None:
@@ -151,5 +151,5 @@ def test_the_base_model_is_a_name_on_the_hub(model: str, base: str | None, train
     card = model_card(run, config, "2")
     lines = [line for line in card.splitlines() if line.startswith("base_model:")]
     assert lines == ([] if base is None else [f'base_model: "{base}"'])
-    assert "/home/somebody" not in card
+    assert "/data/somebody" not in card
     assert Path(model).name in card
