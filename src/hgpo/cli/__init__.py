@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,14 @@ def add_estimator_argument(parser: argparse.ArgumentParser, meaning: str, defaul
         metavar="NAME",
         help=f"{meaning}: {', '.join(names())}, or your own as package.module:attribute",
     )
+
+
+def amount(text: str) -> float:
+    """The type of an argument that is a price, a cost or a percentage."""
+    value = float(text)
+    if not 0.0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"not a finite number of at least 0: {text!r}")
+    return value
 
 
 def parse_given(assignments: Sequence[str]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hgpo.cli import amount
 from hgpo.utils.text import counted, visible
 
 if TYPE_CHECKING:
@@ -68,9 +69,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--reported",
-        type=float,
+        type=amount,
         metavar="PERCENT",
-        help="published success in %%; says which checkpoint has it: peak, last or mean",
+        help="published success in %%; says whether the log has it, and which checkpoint: peak, last or mean",
     )
     parser.add_argument("--json", action="store_true", help="print the whole report as JSON and nothing else")
 
@@ -133,11 +134,12 @@ def print_audit(console: Console, one: Audit) -> None:
         )
     console.print(table)
     if one.peak is not None and one.last is not None and one.mean is not None:
-        said = f"; the reported figure is {one.reported_is}" if one.reported_is else ""
         console.print(
             f"checkpoints: peak {percent(one.peak)}, last {percent(one.last)}, mean {percent(one.mean)}; the peak "
-            f"exceeds the last by {100 * (one.peak - one.last):.1f} points{said}"
+            f"exceeds the last by {100 * (one.peak - one.last):.1f} points"
         )
+    if one.reported_is:
+        console.print(f"the reported figure is {one.reported_is}")
     for note in one.notes:
         console.print(f"note: {note}")
     _print_violations(console, one)

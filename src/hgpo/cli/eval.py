@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hgpo.cli import TRUST_HELP, check_output
+from hgpo.cli import TRUST_HELP, amount, check_output
 
 if TYPE_CHECKING:
     from hgpo.config import Config
@@ -65,12 +65,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--prices",
-        type=float,
+        type=amount,
         nargs=2,
         metavar=("PROMPT", "RESPONSE"),
         help="prices of a million prompt and response tokens; the result then has the cost",
     )
-    parser.add_argument("--max-cost", type=float, help="stop at this cost; the same command resumes")
+    parser.add_argument("--max-cost", type=amount, help="stop at this cost; the same command resumes")
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     parser.add_argument("--quiet", action="store_true", help="print errors only")
 
@@ -129,6 +129,7 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
     from hgpo.policies.wrappers import FREE, Prices
     from hgpo.runs.folder import RunDirectory
     from hgpo.runs.load_settings import is_run
+    from hgpo.utils.text import counted
 
     served = config.policy.backend == "server"
     if not served and not is_run(arguments.policy):
@@ -156,9 +157,10 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
     for failure in stored.failures[:10]:
         reporter.say(f"  failed: {failure.task} (seed {failure.seed}): {failure.reason}")
     if stored.failed:
-        reporter.say(f"{stored.failed} episodes failed and are not counted; the same command retries them")
+        failed = counted(stored.failed, "failed episode")
+        reporter.say(f"{failed}, not counted in success; the same command retries what failed")
     if stored.manifest is not None:
-        reporter.say(f"The {len(stored.evaluation.tasks_won)} tasks belong to the manifest {stored.manifest}")
+        reporter.say(f"Manifest of the tasks: {stored.manifest}")
     steps = f"; see the steps with `hgpo inspect {rollouts_path(output)}`" if keep_steps else ""
     reporter.say(f"Stored in {output}{steps}")
     return 0

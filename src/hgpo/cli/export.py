@@ -20,7 +20,7 @@ examples:
   hgpo export runs/lora -o my-policy --merge                       one model out of base and adapter, in float32
   hf upload me/my-policy my-policy --private                       upload it, where you are logged in (`hf auth login`)
 """
-_OF_THE_RUN = ("trainer_state.json", "optimizer.safetensors", "warm_start.json", "contents.json", "adapter_base.json")
+_OF_THE_RUN = {"optimizer.safetensors", "warm_start.json", "adapter_base.json", "critic"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -43,10 +43,13 @@ def run(arguments: argparse.Namespace) -> int:
     from hgpo.training.checkpoint import saving
     from hgpo.training.load import RunPolicies
     from hgpo.utils.files import publish, scratch_folder
+    from hgpo.utils.text import visible_lines
 
     output: Path = arguments.output
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"--output: {output} exists already and is not an empty folder; choose another name")
+    if output.resolve() == Path.cwd():
+        raise ValueError(f"--output: {output} is the current folder; name a new one")
     run_directory, config = open_run_directory(arguments.run)
     policies = RunPolicies(run_directory, config.policy, config.warm_start.enabled, config.run.seed)
     folder = _weights_folder(policies, arguments.checkpoint)
@@ -54,7 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
         _write_policy(partial, folder, policies, merge=arguments.merge)
         (partial / "README.md").write_text(model_card(run_directory, config, folder.name), encoding="utf-8")
         publish(partial, output)
-    sys.stdout.write(f"The policy of {arguments.run}, checkpoint {folder.name}, is in {output}\n")
+    said = f"The policy of {arguments.run}, checkpoint {folder.name}, is in {output}"
+    sys.stdout.write(f"{visible_lines(said)}\n")
     return 0
 
 
@@ -64,6 +68,7 @@ def _write_policy(partial: Path, folder: Path, policies: RunPolicies, *, merge: 
 
     from hgpo.policies.loading import is_adapter
     from hgpo.policies.weights import merge_adapter
+    from hgpo.runs.checkpoints import listed_files
 
     if is_adapter(folder) and merge:
         language_model, _ = policies.language_model(folder.name)
@@ -74,7 +79,10 @@ def _write_policy(partial: Path, folder: Path, policies: RunPolicies, *, merge: 
         raise ValueError(
             f"{policies.run.path} trained an adapter whose base weights exist on this machine only: add --merge"
         )
-    shutil.copytree(folder, partial, ignore=shutil.ignore_patterns(*_OF_THE_RUN), dirs_exist_ok=True)
+    for name in listed_files(folder):  # other files, and what links lead to, are not of the run
+        if not _OF_THE_RUN.intersection(Path(name).parts):
+            (partial / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(folder / name, partial / name)
 
 
 def _weights_folder(policies: RunPolicies, checkpoint: str) -> Path:

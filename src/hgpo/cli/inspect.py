@@ -59,6 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from hgpo.report.rendering import fitting_page
     from hgpo.report.summary import print_report
+    from hgpo.utils.text import counted, visible_lines
 
     if arguments.max_steps is not None and arguments.max_steps < 1:
         raise ValueError(f"--max-steps must be at least 1, got {arguments.max_steps}")
@@ -77,13 +78,14 @@ def run(arguments: argparse.Namespace) -> int:
         from hgpo.report.charts import write_charts
 
         written = write_charts(report, arguments.figures)
-        console.print(f"\n{len(written)} figures in {arguments.figures}", soft_wrap=True)
+        console.print(visible_lines(f"\n{counted(len(written), 'figure')} in {arguments.figures}"), soft_wrap=True)
     if write_page:
         from hgpo.utils.files import write_text
 
         page, report = fitting_page(report)
         write_text(output, page)
-        console.print(f"\n{_shown(report)}{output} ({len(page.encode()) / 1e6:.1f} MB)", soft_wrap=True)
+        size = f"({len(page.encode()) / 1e6:.1f} MB)"
+        console.print(visible_lines(f"\n{_shown(report)}{output} {size}"), soft_wrap=True)
     return 0
 
 

@@ -6,6 +6,7 @@ code of the engines (tests/unit/config/test_engines.py): a new setting is either
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -48,7 +49,8 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
     """Read settings with `read_config` and check that every part they name exists.
 
     Modules that the settings name by path are imported. If `agent.template` names a file, the text of the file replaces
-    the path: a run stores the text, and nothing opens the path again.
+    the path: a run stores the text, and nothing opens the path again. The path of an existing `policy.model` is made
+    absolute, since a run may be resumed in another folder.
 
     Args:
         path: a recipe; it may extend others. None: the defaults.
@@ -64,9 +66,19 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
             agent["template"] = read_text_template(Path(agent["template"]).expanduser())
         except ValueError as error:
             raise ConfigError(str(error)) from error
+    policy = tree.get("policy")
+    if isinstance(policy, dict) and isinstance(policy.get("model"), str) and policy.get("backend") != "server":
+        policy["model"] = _whole_path(policy["model"])
     config = _validated(tree)
     check_names(config)
     return config
+
+
+def _whole_path(model: str) -> str:
+    """The absolute path of a model's folder or .gguf file; other names are returned unchanged."""
+    path = Path(model).expanduser()
+    is_path = path.is_dir() or (path.is_file() and path.suffix.lower() == ".gguf")
+    return os.path.abspath(path) if is_path and model not in ("", "tiny") else model
 
 
 def read_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:

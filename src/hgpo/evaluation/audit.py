@@ -139,8 +139,10 @@ def audit(log: EpisodeLog, expected: EvaluationSet | None = None, reported: floa
     """
     known = _KnownTasks([*manifests().values(), *([expected.manifest] if expected and expected.manifest else [])])
     candidates = [known.candidates(episode) for episode in log.episodes]
-    if expected is None and (fit := best_fit(set(candidates), manifests().values())):
-        expected = _set_of(fit)
+    if expected is None:
+        games = {episode.game for episode in log.episodes if episode.game}
+        fit = best_fit(set(candidates), manifests().values(), games | log.manifests)
+        expected = _set_of(fit) if fit else None
     played, shared = _assigned(log.episodes, candidates, expected)
     by_pass: defaultdict[int | None, list[PlayedEpisode]] = defaultdict(list)
     for play in played:
@@ -156,6 +158,9 @@ def audit(log: EpisodeLog, expected: EvaluationSet | None = None, reported: floa
     later = [one.success.mean for one in passes if one.checkpoint != 0] if len(passes) > 1 else []
     figures = {"peak": max(later), "last": later[-1], "mean": float(np.mean(later))} if len(later) > 1 else {}
     named = figures | {f"of checkpoint {one.checkpoint}": one.success.mean for one in passes}
+    if len(passes) == 1:
+        named = {"the success above": passes[0].success.mean}
+    absent = "none of them" if len(passes) > 1 else "not the success above"
     near = [name for name, figure in named.items() if reported is not None and abs(figure - reported) < 0.00051]
     return Audit(
         log.name,
@@ -167,7 +172,7 @@ def audit(log: EpisodeLog, expected: EvaluationSet | None = None, reported: floa
         log.rule,
         passes,
         **figures,
-        reported_is="" if reported is None or not figures else ", ".join(near) or "none of them",
+        reported_is="" if reported is None else ", ".join(near) or absent,
         violations=[Violation(kind, dict(sorted(tasks.items()))) for kind, tasks in sorted(found.items()) if tasks],
         notes=_notes(played, expected, shared),
     )
@@ -182,7 +187,7 @@ def _set_of(manifest: Manifest) -> EvaluationSet:
 
 def _canonical(task: str) -> str:
     """The project's id for the path of an ALFWorld game; other ids are returned unchanged."""
-    path = _GAME.fullmatch(task)
+    path = _GAME.fullmatch(task.replace("\\", "/"))
     return f"{_SPLITS.get(path[1], path[1])}/{path[2]}" if path else task
 
 

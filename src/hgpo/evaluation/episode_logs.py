@@ -105,6 +105,7 @@ class EpisodeLog:
         rule: A text that says how success was read.
         training: Ids of the tasks that the run trained on; empty if they are not known.
         differing: Ids of tasks whose game differed from the manifest's when they were played.
+        manifests: Ids of manifests that were recorded with the results.
     """
 
     name: str
@@ -112,6 +113,7 @@ class EpisodeLog:
     rule: str
     training: frozenset[str] = frozenset()
     differing: frozenset[str] = frozenset()
+    manifests: frozenset[str] = frozenset()
 
 
 def read_logs(path: Path, columns: Mapping[str, str] | None = None) -> list[EpisodeLog]:
@@ -164,7 +166,9 @@ def _logs_of_run(path: Path) -> list[EpisodeLog]:
     for name in evaluation_names(run):
         stored = read_evaluation(run.evaluation(name))
         figures, update = stored.evaluation, evaluated_update(name, config.training.updates)
-        found.setdefault((figures.split, figures.temperature, figures.seeds, update), stored)  # `hgpo eval` may repeat
+        key = (figures.split, figures.temperature, figures.seeds, update)  # `hgpo eval` may repeat, or play fewer tasks
+        if key not in found or len(figures.tasks_won) > len(found[key].evaluation.tasks_won):
+            found[key] = stored
     if not found:
         raise ValueError(f"{path} has no evaluation; `hgpo eval {path}` makes one")
     try:
@@ -208,6 +212,7 @@ def _by_set(
             _RECORDED,
             training,
             frozenset(task for _, stored in members for task in stored.manifest_differs),
+            frozenset(stored.manifest for _, stored in members if stored.manifest),
         )
         for words, members in logs.items()
     ]

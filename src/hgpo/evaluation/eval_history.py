@@ -132,6 +132,17 @@ class HeldOutResults:
     gain: Rate | None = None
     problems: tuple[str, ...] = ()
 
+    @property
+    def evaluation_set(self) -> str:
+        """Description of the evaluation set, or of both if the first and last evaluation differ; "" without points."""
+        if not self.points:
+            return ""
+        first, last = self.points[0], self.points[-1]
+        if self.gain is not None or first.update > 0 or first is last:
+            return last.evaluation_set
+        sets = "; ".join(f"{point.name}: {point.evaluation_set}" for point in (first, last))
+        return f"{sets}. Tasks or conditions differ, so there is no gain"
+
 
 def held_out_results(run: RunDirectory, updates: int) -> HeldOutResults:
     """Read the evaluations that training made; a damaged or missing one becomes a problem, the others are read."""

@@ -20,7 +20,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from hgpo.rollout.eval_tasks import eval_task_id
-from hgpo.rollout.records import EpisodeSummary, StepRecord, append_rollouts
+from hgpo.rollout.records import EpisodeSummary, StepRecord, TotalUsage, append_rollouts
 from hgpo.utils.files import naming, whole_file, write_text
 
 LOG_SUFFIX = ".games.jsonl"
@@ -36,6 +36,7 @@ class EvalLog:
 
     Attributes:
         episodes: Summaries by id (`eval_task_id`); the later one if an episode was played twice.
+        repeated: Usage of the failed attempts at episodes that were played again.
         cost: Cost of all requests, including those of failed episodes.
     """
 
@@ -52,6 +53,7 @@ class EvalLog:
         """
         self.path, self.rollouts = log_path(output), rollouts_path(output) if keep_steps else None
         self.episodes: dict[str, EpisodeSummary] = {}
+        self.repeated: list[TotalUsage] = []
         self.cost = 0.0
         if self.path.exists():
             self._read(json.loads(json.dumps(dict(conditions))))
@@ -78,7 +80,10 @@ class EvalLog:
         self.path.unlink(missing_ok=True)
 
     def _note(self, summary: EpisodeSummary) -> None:
-        self.episodes[eval_task_id(summary.seed, summary.task)] = summary
+        episode = eval_task_id(summary.seed, summary.task)
+        if episode in self.episodes:
+            self.repeated.append(self.episodes[episode].usage)
+        self.episodes[episode] = summary
         self.cost += summary.usage.cost
 
     def _read(self, conditions: Mapping[str, Any]) -> None:

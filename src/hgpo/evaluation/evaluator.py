@@ -76,7 +76,7 @@ def finish_evaluation(
     """
     summaries = [log.episodes[episode] for episode in episodes]
     stored = replace(
-        summarise_evaluation(summaries, **conditions),
+        summarise_evaluation(summaries, log.repeated, **conditions),
         manifest=manifest.id,
         manifest_differs=manifest.differs,
         **facts,

@@ -176,17 +176,23 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
     write_text(path, ",\n".join([head, *lists]) + "\n}\n", durable=True)
 
 
-def best_fit(tasks: Collection[tuple[str, ...]], among: Iterable[Manifest]) -> Manifest | None:
-    """The manifest that has most of the tasks; of several the smallest, then the first; None if none has any.
+def best_fit(
+    tasks: Collection[tuple[str, ...]], among: Iterable[Manifest], known: Collection[str] = ()
+) -> Manifest | None:
+    """The manifest that has most of the tasks; None if none has any.
+
+    Of several it is the one with most of `known`, then the smallest, then the first.
 
     Args:
         tasks: for each played task the ids that it may have: several if tasks share the text that identifies it.
         among: manifests to choose from.
+        known: digests of the played games, and ids of manifests that the log names.
     """
-    best, most = None, (0, 0)
+    best, most = None, (0, 0, 0)
     for manifest in among:
         ids = {task.id for task in manifest.tasks}
-        fit = (sum(not ids.isdisjoint(names) for names in tasks), -len(ids))
+        agreeing = (manifest.id in known) + sum(task.game in known for task in manifest.tasks)
+        fit = (sum(not ids.isdisjoint(names) for names in tasks), agreeing, -len(ids))
         if fit > most:
             best, most = manifest, fit
     return best
@@ -310,7 +316,7 @@ class Recognised:
     def warning(self) -> str:
         """What differs, in one line; "" if nothing does."""
         shown = ", ".join(self.differs[:3]) + (", …" if len(self.differs) > 3 else "")
-        return f"{len(self.differs)} tasks differ from the manifest {self.id}: {shown}" if self.differs else ""
+        return f"tasks that differ from the manifest {self.id}: {len(self.differs)} ({shown})" if self.differs else ""
 
 
 def recognise(environment: str, tasks: Sequence[Task]) -> Recognised:

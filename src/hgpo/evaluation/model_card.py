@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from hgpo.evaluation.eval_history import evaluation_names
 from hgpo.evaluation.result_files import percent, stored_evaluation
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, lost_evaluations
 
+_HUB_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*(/[\w.-]+)?", re.ASCII)
 _UNSAFE = re.compile(r"[^\w .,:/()+-]")
 
 
@@ -29,11 +31,17 @@ def model_card(run: RunDirectory, config: Config, checkpoint: str) -> str:
         RunDirectoryError: an evaluation of the run is damaged or missing.
     """
     updates = "before the first update" if checkpoint == "start" else f"after {checkpoint} updates"
-    built_here = config.policy.model == "tiny"
-    base = [] if built_here or Path(config.policy.model).exists() else [f"base_model: {_plain(config.policy.model)}"]
+    model = config.policy.model
+    is_local = Path(model).is_absolute() or Path(model).exists()
+    is_public = model != "tiny" and not is_local and _HUB_NAME.fullmatch(model)
+    base = [f"base_model: {json.dumps(model)}"] if is_public else []
     front = ["---", "library_name: transformers", "pipeline_tag: text-generation", *base]
-    published = config.model_copy(update={"run": config.run.model_copy(update={"directory": "runs"})})  # no local path
-    start = "a tiny model built for it" if built_here else f"`{_plain(config.policy.model)}`"
+    model = Path(model).name if is_local else model
+    sections = {"run": {"directory": "runs"}, "policy": {"model": model}}  # no local path
+    published = config.model_copy(
+        update={name: getattr(config, name).model_copy(update=values) for name, values in sections.items()}
+    )
+    start = "a tiny model built for it" if model == "tiny" else f"`{_plain(model)}`"
     return "\n".join(
         [
             *front,
@@ -78,7 +86,7 @@ def _evaluations(run: RunDirectory) -> Iterator[str]:
     for name in names:
         evaluation = stored_evaluation(run, name)
         assert evaluation is not None, "its file was listed"
-        for kind, rate in {"all": evaluation.success, **evaluation.by_task_type}.items():
+        for kind, rate in [("all", evaluation.success), *evaluation.by_task_type.items()]:
             cells = (
                 *map(_plain, (name, evaluation.split, kind)),
                 str(rate.tasks),

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from hgpo.evaluation.statistics import Amount, Count, Evaluation, Fraction, summarise
-from hgpo.rollout.records import EpisodeSummary
+from hgpo.rollout.records import EpisodeSummary, TotalUsage
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, check_schema, read_json, write_json
+from hgpo.utils.text import counted
 
 _REQUIRED_KEYS = tuple(field.name for field in fields(Evaluation))
 
@@ -109,12 +110,18 @@ class StoredEvaluation:
 
 
 def summarise_evaluation(
-    episodes: Sequence[EpisodeSummary], *, split: str, seeds: Sequence[int], temperature: float
+    episodes: Sequence[EpisodeSummary],
+    repeated: Sequence[TotalUsage] = (),
+    *,
+    split: str,
+    seeds: Sequence[int],
+    temperature: float,
 ) -> StoredEvaluation:
     """Compute the statistics, usage and failures of an evaluation's episodes; the caller adds names, cost and time.
 
     Args:
         episodes: one for each task and seed.
+        repeated: usage of earlier attempts at them.
         split: split of the tasks.
         seeds: seeds of the evaluation.
         temperature: temperature of the sampling; a temperature that was sent to a server replaces it.
@@ -132,7 +139,7 @@ def summarise_evaluation(
     parameters = {name: value for one in ended for name, value in one.usage.parameters.items()}
     if parameters:  # the protocol's default replaces a temperature that the model does not accept
         temperature = 1.0 if parameters.get("temperature") is None else float(parameters["temperature"])
-    usage = [episode.usage for episode in episodes]  # failed episodes cost tokens, too
+    usage = [*(episode.usage for episode in episodes), *repeated]  # failed episodes cost tokens, too
     latencies = [seconds for one in usage for seconds in one.latencies]
     trials = max(len(episode.trials) for episode in ended)
     by_trial = [float(np.mean([any(one.trials[: trial + 1]) for one in ended])) for trial in range(trials)]
@@ -195,7 +202,7 @@ def describe(evaluation: Evaluation) -> str:
 def describe_set(evaluation: Evaluation) -> str:
     """The evaluation set in words: `256 tasks of valid_unseen, temperature 0.4, seed 123`."""
     return (
-        f"{evaluation.success.tasks} tasks of {evaluation.split}, temperature {evaluation.temperature:g}, "
+        f"{counted(evaluation.success.tasks, 'task')} of {evaluation.split}, temperature {evaluation.temperature:g}, "
         f"seed{'s' if len(evaluation.seeds) > 1 else ''} {', '.join(map(str, evaluation.seeds))}"
     )
 

@@ -1,7 +1,7 @@
 """Statistics of an evaluation: a fixed set of tasks, each played exactly once per seed.
 
-The interval is over tasks, the unit that generalises: with one seed it is Wilson's, with several it is the normal
-interval of the per-task means (clustered by task, so that playing a task three times does not count as three tasks).
+The interval is Wilson's over tasks, the unit that generalises. A task that is played with several seeds counts as one
+to as many trials, depending on how much of the variance is between tasks (decision 011).
 `gain` combines the intervals of two evaluations into the interval of their difference.
 """
 
@@ -53,7 +53,7 @@ class Evaluation:
         seeds: Each task is played once per seed.
         success: Success over tasks, with its interval.
         score: Mean of the environment's grade.
-        by_seed: Success per seed, in the order of `seeds`.
+        by_seed: Success per seed, in the order of `seeds`; None where no episode was played to its end.
         by_task_type: Success per task type.
         episode_length: Mean number of steps.
         valid_actions: Share of responses that had the required form.
@@ -66,7 +66,7 @@ class Evaluation:
     seeds: Annotated[tuple[Count, ...], Field(min_length=1)]
     success: Rate
     score: Finite
-    by_seed: tuple[Fraction, ...]
+    by_seed: tuple[Fraction | None, ...]
     by_task_type: dict[str, Rate]
     episode_length: Amount
     valid_actions: Fraction
@@ -75,8 +75,9 @@ class Evaluation:
 
     @property
     def seed_deviation(self) -> float | None:
-        """Standard deviation of success between seeds (ddof 1); None with one seed."""
-        return float(np.std(self.by_seed, ddof=1)) if len(self.by_seed) > 1 else None
+        """Standard deviation of success between seeds (ddof 1); None with fewer than two."""
+        known = [success for success in self.by_seed if success is not None]
+        return float(np.std(known, ddof=1)) if len(known) > 1 else None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -100,7 +101,7 @@ def summarise(
         seeds=tuple(seeds),
         success=rate(list(won.values()), len(seeds)),
         score=float(np.mean([episode.score for episode in episodes])),
-        by_seed=tuple(float(np.mean(wins)) for wins in by_seed if wins),
+        by_seed=tuple(float(np.mean(wins)) if wins else None for wins in by_seed),
         by_task_type={
             kind: rate([won[task] for task in won if types[task] == kind], len(seeds))
             for kind in sorted(set(types.values()))
@@ -113,19 +114,18 @@ def summarise(
 
 
 def rate(successes: Sequence[float], seeds: int = 1) -> Rate:
-    """Mean of per-task successes with its 95 % interval (see the module's docstring)."""
-    count = len(successes)
-    mean = float(np.mean(successes))
-    deviation = float(np.std(successes, ddof=1)) if count > 1 else 0.0
-    if seeds == 1 or deviation == 0.0:
-        low, high = wilson_interval(mean, count)
-    else:
-        half = NORMAL_95 * deviation / math.sqrt(count)
-        low, high = max(0.0, mean - half), min(1.0, mean + half)
-    return Rate(mean, low, high, count)
+    """Mean of per-task successes with its 95 % interval (see the module's docstring).
+
+    A task counts as p (1 - p) / v trials, for p and v the mean and variance over the tasks and two more, one won and
+    one lost: without these, few tasks that were almost all won would seem to vary less than they do.
+    """
+    count, mean = len(successes), float(np.mean(successes))
+    guarded = np.array([*successes, 0.0, 1.0])
+    trials = round(float(guarded.mean() * (1 - guarded.mean()) / guarded.var()), 9)  # 1 if no task was won sometimes
+    return Rate(mean, *wilson_interval(mean, count * min(seeds, trials)), count)
 
 
-def wilson_interval(mean: float, count: int) -> tuple[float, float]:
+def wilson_interval(mean: float, count: float) -> tuple[float, float]:
     """Wilson's 95 % interval of a proportion `mean` seen in `count` trials (Wilson 1927)."""
     square = NORMAL_95**2
     centre = (mean + square / (2 * count)) / (1 + square / count)

@@ -115,7 +115,7 @@ def _change(summary: Mapping[str, Any]) -> str:
         return after
     low, high = summary["gain_interval"]
     change = Rate(summary["gain"], low, high, summary["episodes_evaluated"])
-    points = f"{100 * change.mean:+.1f} points, 95 % CI {100 * low:+.1f} to {100 * high:+.1f}"
+    points = f"{100 * change.mean:+z.1f} points, 95 % CI {100 * low:+z.1f} to {100 * high:+z.1f}"
     detects = f"{counted(change.tasks, 'task')} detect ≥ {100 * detectable_by(change):.1f}"
     return f"{percent(summary['success_before'])} → {after} ({points}; {detects})"
 
@@ -129,9 +129,10 @@ def print_evaluation(console: Console, evaluation: Evaluation, before: Evaluatio
     table = Table("task type", title=Text(title, style="table.title"))
     for column in ("games", *(("before", "after") if before else ("success",)), "95 % interval"):
         table.add_column(column, justify="right")
-    earlier = {} if before is None else {**before.by_task_type, "all": before.success}
-    for kind, rate in {**evaluation.by_task_type, "all": evaluation.success}.items():
-        start = [percent(earlier[kind].mean) if kind in earlier else ""] if before else []
+    types = before.by_task_type if before else {}
+    rows = [(kind, rate, types.get(kind)) for kind, rate in evaluation.by_task_type.items()]
+    for kind, rate, earlier in [*rows, ("all", evaluation.success, before and before.success)]:
+        start = [percent(earlier.mean) if earlier else ""] if before else []
         interval = f"{percent(rate.low)} – {percent(rate.high)}"
         table.add_row(Text(visible(kind)), str(rate.tasks), *start, percent(rate.mean), interval)
     console.print(table)

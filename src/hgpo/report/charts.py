@@ -122,6 +122,8 @@ def _lines(rows: Rows, field: str, x: dict[str, Any], window: int) -> dict[str, 
     if window == 1:
         mark = {"type": "line", "point": {"size": 22}}
         layers: Rows = [{"mark": mark, "encoding": {"x": x, "y": y, "color": color, **styles}}]
+        if band:  # else the legend is as faint as the band
+            color["legend"] = {"symbolOpacity": 1}
     else:
         styles.pop("shape", None)
         if band:  # else the legend shows the band's discs

@@ -20,7 +20,7 @@ from hgpo.evaluation.statistics import Evaluation
 from hgpo.runs.folder import RunDirectory, open_run_directory
 from hgpo.utils.text import visible
 
-_LONGEST_LABEL = 60
+LONGEST_LABEL = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,9 @@ def read_entries(arguments: Sequence[str], name: str | None = None, by: Sequence
     entries: list[Entry] = []
     for source in (source for argument in arguments for source in parse_source(argument)):
         entries += [replace(entry, label=_label(source, entry, by)) for entry in read_source(source, name)]
+    short = {entry.label: visible(entry.label, LONGEST_LABEL) for entry in entries}
+    if len({*short.values()}) == len(short):  # else different rows would become one
+        entries = [replace(entry, label=short[entry.label]) for entry in entries]
     often = Counter((entry.label, entry.path.resolve(), entry.name) for entry in entries)
     if twice := [label for (label, *_), count in often.items() if count > 1]:
         raise ValueError(f"{twice[0]!r} has the same evaluation twice; leave one out, or label it LABEL=PATH")
@@ -149,7 +152,7 @@ def _label(source: Source, entry: Entry, by: Sequence[str]) -> str:
     text = source.label or f"{source.path}:{source.name}" if source.label or source.name else str(source.path)
     if by and source.label is None and entry.config is not None:
         text = ", ".join(_setting(as_tree(entry.config), key) for key in by)
-    return visible(text, _LONGEST_LABEL)
+    return visible(text, len(text))
 
 
 def _setting(tree: Any, key: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hgpo.report.compare_entries import Entry
 from hgpo.runs.folder import RunDirectory, read_metrics
 from hgpo.utils.files import whole_file
 from hgpo.utils.plot_style import DASHES, FIGURE_FORMATS, PALETTE, dash, empty_figure, save_figure
+from hgpo.utils.text import counted
 
 Success = dict[int, float]
 """Update -> success of the episodes played for it, 0-1."""
@@ -36,6 +38,7 @@ def draw_curves(entries: Sequence[Entry], smooth: int, path: Path) -> None:
     if smooth < 1:
         raise ValueError(f"--smooth {smooth}: at least 1 update")
     runs = dict.fromkeys((entry.label, entry.path) for entry in entries if entry.config)
+    often = Counter(label for label, _ in runs)
     curves: dict[str, list[Success]] = {}
     for label, folder in runs:
         if measured := _smoothed(read_metrics(RunDirectory(folder)), smooth):
@@ -50,7 +53,10 @@ def draw_curves(entries: Sequence[Entry], smooth: int, path: Path) -> None:
             # one dash further each time the colours begin again, so that no two lines look alike
             colour, style = PALETTE[number % len(PALETTE)], dash((number + number // len(PALETTE)) % len(DASHES))
             lines += axes.plot(updates, percent_RU.mean(axis=0), color=colour, linestyle=style, linewidth=1)
-            names.append(label if len(found) == 1 else f"{label}: mean of {len(found)} runs, band min to max")
+            lines[-1].set_marker("o" if len(updates) == 1 else "")  # a line of one point has no length
+            of = f" of {often[label]}" if often[label] > len(found) else ""
+            mean = f"{label}: mean of {counted(len(found), 'run')}{of}, band min to max"
+            names.append(mean if often[label] > 1 else label)
             axes.fill_between(updates, percent_RU.min(axis=0), percent_RU.max(axis=0), color=colour, alpha=0.15)
         axes.legend(lines, names, fontsize="small")  # `label=` would drop names that begin with "_"
         mean = "" if smooth == 1 else f", mean of the last {smooth} updates"

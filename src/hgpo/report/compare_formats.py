@@ -104,7 +104,7 @@ def _resampled(found: Difference | None) -> list[str]:
     if found is None or found.bootstrap is None:
         return []
     low, high = found.bootstrap
-    limits = f"{100 * low:+.1f} to {100 * high:+.1f} points"
+    limits = f"{100 * low:+z.1f} to {100 * high:+z.1f} points"
     return [f"difference resampled over training seeds and tasks (too narrow with few seeds): {limits}"]
 
 
@@ -133,6 +133,8 @@ def _paper(comparison: Comparison) -> Table:
         sections = {one.split: one for one in comparison.sections if one.environment == environment}
         section = next((sections[split] for split in splits if split in sections), None)
         found.append({row.label: row for row in section.rows} if section else {})
+    if not any(found):
+        raise ValueError("--layout paper: no evaluation of ALFWorld or WebShop on a split of the paper")
     rows = []
     for label in comparison.labels:
         cells = [
@@ -158,7 +160,7 @@ def _difference(found: Difference) -> tuple[str, str, str, str]:
     """Points with interval, what the interval is over, the detectable difference, and the remark."""
     if found.mean is None:
         return UNKNOWN, UNKNOWN, UNKNOWN, found.remark
-    points = f"{100 * found.mean:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
+    points = f"{100 * found.mean:+z.1f} ({100 * found.low:+z.1f} to {100 * found.high:+z.1f})"
     detects = UNKNOWN
     if found.needed is not None:
         detects = f"≥ {100 * found.detectable:.1f}; {100 * TARGET:g} with {found.needed:,}"
@@ -188,7 +190,7 @@ def print_comparison(console: Console, comparison: Comparison, layout: str = "fu
     """Print the tables and the lines below them."""
     tables, lines = tables_of(comparison, layout)
     for table in tables:
-        printed = RichTable(title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        printed = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for place, heading in enumerate(table.rows[0]):
             text = Text("\n".join(wrap(heading, _HEADING_WIDTH, break_long_words=False)))
             if table.align[place] == "l":
@@ -199,6 +201,7 @@ def print_comparison(console: Console, comparison: Comparison, layout: str = "fu
                 )
         for row in table.rows[1:]:
             printed.add_row(*map(Text, row))
+        console.print(Text(table.title, style="table.title"))  # a title of the table is folded at its width
         console.print(printed)
     for line in lines:
         console.print(Text(line), soft_wrap=not console.is_terminal)

@@ -26,7 +26,7 @@ from hgpo.evaluation.statistics import (
     task_deviation,
     units_needed,
 )
-from hgpo.report.compare_entries import Entry
+from hgpo.report.compare_entries import LONGEST_LABEL, Entry
 from hgpo.utils.text import counted, visible
 
 Kind = Literal["text", "rate", "share", "score", "length", "count", "amount", "whole"]
@@ -167,9 +167,10 @@ def compare(entries: Sequence[Entry], reference: str | None = None) -> Compariso
         ValueError: No entry has that label.
     """
     labels = tuple(dict.fromkeys(entry.label for entry in entries))
-    chosen = labels[0] if reference is None else visible(reference)
-    if chosen not in labels:
-        raise ValueError(f"--reference {chosen}: no such row; choose one of: {', '.join(labels)}")
+    written = labels[0] if reference is None else visible(reference, len(reference))
+    chosen = next((label for label in labels if label in (written, visible(written, LONGEST_LABEL))), None)
+    if chosen is None:
+        raise ValueError(f"--reference {written}: no such row; choose one of: {', '.join(labels)}")
     keys = list(dict.fromkeys(_section_of(entry, entries) for entry in entries))
     sections = tuple(
         _section(*key, [entry for entry in entries if _section_of(entry, entries) == key], chosen) for key in keys
@@ -242,7 +243,7 @@ def _power(deviation: float, count: int) -> tuple[float, int | None]:
     """Least detectable difference, and how many units find `TARGET`."""
     if deviation == 0.0 or count < 2:
         return 0.0, None
-    return detectable(deviation, count), units_needed(deviation, TARGET)
+    return min(1.0, detectable(deviation, count)), units_needed(deviation, TARGET)
 
 
 def _common(group: Sequence[Entry]) -> list[str]:
@@ -275,6 +276,8 @@ def _notes(group: Sequence[Entry], first: Entry) -> list[str]:
     unlike = [name for name in (settings or [{}])[0] if len({one.get(name) for one in settings}) > 1]
     if unlike := [name for name in unlike if name not in _OF_ONE_RUN]:
         found.append(f"its runs also differ in {', '.join(unlike[:5])}{', …' if len(unlike) > 5 else ''}")
+    if differing := {task for entry in group for task in entry.stored.manifest_differs}:
+        found.append(f"tasks that differ from the manifest: {len(differing):,}")
     if failed := sum(entry.stored.failed or 0 for entry in group):
         total = failed + sum(entry.stored.episodes_played for entry in group)
         found.append(f"{failed:,} of {total:,} episodes failed and are not counted in success")
@@ -284,6 +287,7 @@ def _notes(group: Sequence[Entry], first: Entry) -> list[str]:
 _CONDITIONS: dict[str, Callable[[Entry], str | None]] = {
     "temperature": lambda entry: f"{entry.evaluation.temperature:g}",
     "evaluation seeds": lambda entry: ", ".join(map(str, entry.evaluation.seeds)),
+    "manifest": lambda entry: entry.stored.manifest,
     "step limit": lambda entry: str(entry.config.environment.max_steps) if entry.config else None,
 }
 

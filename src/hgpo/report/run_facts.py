@@ -41,6 +41,7 @@ def run_facts(run: RunDirectory, config: Config) -> tuple[dict[str, Any], tuple[
         "headlines": [settings[name] for name in HEADLINES],
         "settings": list(settings.values()),
         "heldOut": [asdict(point) for point in held_out.points],
+        "evaluationSet": held_out.evaluation_set,
         "gain": gain and {**asdict(gain), "detectable": detectable_by(gain)},
     }
     return facts, held_out.problems

@@ -60,7 +60,7 @@ def figure_text(name: str, figure: float | None, decimals: int = 1) -> str:
     if figure is None:
         return "–"
     if name in SHARES:
-        return f"{100 * figure:.{decimals}f} %"
+        return f"{100 * figure:z.{decimals}f} %"  # z: no minus zero
     if name == "mean_weight":
         return f"{figure:.3f}"
     return f"{figure:,}" if isinstance(figure, int) else f"{figure:.2f}"

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.utils.files import publish, renamed_to_delete
+from hgpo.utils.text import visible_lines
 
 STATE_FILE = "trainer_state.json"
 FORMAT_VERSION = 2
@@ -97,7 +98,7 @@ def is_complete(path: Path) -> bool:
     try:
         read_trainer_state(path)
     except CheckpointError as error:
-        logger.warning("checkpoint skipped: %s", error)
+        logger.warning("checkpoint skipped: %s", visible_lines(str(error)))
         return False
     return True
 
@@ -178,8 +179,18 @@ def content_digest(folder: Path) -> str:
     Raises:
         ChangedFileError: The list has changed, or a file is missing or has another size.
     """
+    return _values_digest(listed_files(folder))
+
+
+def listed_files(folder: Path) -> dict[str, dict[str, Any]]:
+    """Size and SHA-256 of all files that a checkpoint or a sealed folder lists, by path in the folder.
+
+    Raises:
+        ChangedFileError: The list has changed, or a file is missing or has another size.
+    """
     name = STATE_FILE if (folder / STATE_FILE).exists() else CONTENTS_FILE
-    return _values_digest(_read_contents(folder, name)["files"])
+    files: dict[str, dict[str, Any]] = _read_contents(folder, name)["files"]
+    return files
 
 
 def _write_contents(folder: Path, name: str, values: Mapping[str, Any]) -> None:
@@ -205,18 +216,34 @@ def _read_contents(folder: Path, name: str) -> dict[str, Any]:
     path = folder / name
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
+    except PermissionError:
+        raise  # another user may read it
     except (OSError, ValueError, RecursionError) as error:
         raise ChangedFileError(path, error) from error
+    unknown = ChangedFileError(path, f"not a list of files of format_version {FORMAT_VERSION}")
     if not isinstance(document, dict) or document.get("format_version") != FORMAT_VERSION:
-        raise ChangedFileError(path, f"not a list of files of format_version {FORMAT_VERSION}")
+        raise unknown
     if document.pop("sha256", None) != _values_digest(document):
         raise ChangedFileError(path, "its content has changed since it was written (SHA-256 differs)")
+    if not _are_files(document.get("files")):
+        raise unknown
     for listed, facts in document["files"].items():
         size = (folder / listed).stat().st_size if (folder / listed).is_file() else None
         if size != facts["bytes"]:
             problem = "missing" if size is None else f"{size} bytes instead of {facts['bytes']}"
             raise ChangedFileError(folder / listed, problem)
     return document
+
+
+def _are_files(files: object) -> bool:
+    """Whether these are files in a folder, by path, with size and SHA-256."""
+    return isinstance(files, dict) and all(
+        not Path(name).is_absolute()
+        and ".." not in Path(name).parts
+        and isinstance(facts, dict)
+        and {key: type(value) for key, value in facts.items()} == {"bytes": int, "sha256": str}
+        for name, facts in files.items()
+    )
 
 
 def _check_digests(folder: Path, files: Mapping[str, Mapping[str, Any]], leave_out: Collection[str] = ()) -> None:
@@ -229,6 +256,8 @@ def _check_digests(folder: Path, files: Mapping[str, Mapping[str, Any]], leave_o
     try:
         with ThreadPoolExecutor() as threads:
             digests = list(threads.map(lambda name: _digest(folder / name), names))
+    except PermissionError:
+        raise
     except OSError as error:
         raise ChangedFileError(Path(error.filename or folder), error.strerror) from error
     for name, digest in zip(names, digests, strict=True):

@@ -186,7 +186,7 @@ def open_run_directory(path: Path) -> tuple[RunDirectory, Config]:
     first call `hgpo.runs.trust.allow_settings`, then `hgpo.config.check_names`, which imports them.
     """
     run = RunDirectory(path)
-    if not run.config.exists():
+    if not run.config.is_file():
         raise RunDirectoryError(f"{path} is not a run directory: it has no config.toml")
     if _FIRST_TABLE not in run.config.read_text(encoding="utf-8", errors="replace"):
         raise RunDirectoryError(f"{run.config} contains no settings of a run; restore it from a copy")
@@ -224,7 +224,7 @@ def read_metrics(run: RunDirectory) -> list[dict[str, Any]]:
         RunDirectoryError: Another line is not JSON or not a row of metrics, or the run is finished and does not have
             exactly one row for each of its updates, in order.
     """
-    if not run.metrics.exists():
+    if not run.metrics.is_file():
         return []
     rows = []
     lines = run.metrics.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -248,8 +248,12 @@ def _problem_of_row(row: object) -> str:
     """Why `row` is not an object of numbers or nulls with the number of an update; "" if it is one."""
     if not isinstance(row, dict) or type(row.get("update")) is not int:
         return "it has no number of an update"
-    others = [name for name, value in row.items() if not isinstance(value, (int, float, NoneType))]
-    return f"{others[0]!r} is not a number" if others else ""
+    others = [
+        name
+        for name, value in row.items()
+        if not isinstance(value, (int, float, NoneType)) or (isinstance(value, int) and value.bit_length() > 63)
+    ]
+    return f"{others[0]!r} is not a number of 64 bits" if others else ""
 
 
 def rewind_metrics(run: RunDirectory, update: int) -> None:
@@ -342,8 +346,10 @@ def read_json(path: Path) -> dict[str, Any]:
         ValueError: The file is not JSON, or holds no object; the message names it.
         OSError: It cannot be read.
     """
+    if path.exists() and not path.is_file():  # reading a named pipe would not end
+        raise ValueError(f"{path} is not a file")
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(document, dict):

@@ -200,7 +200,7 @@ def _open(path: Path, limits: GenerationLimits | None, device: str, base: Langua
 def _readable(path: Path, load: Callable[[], Any]) -> Any:
     try:
         return load()
-    except WrongBaseError:
+    except (WrongBaseError, PermissionError, UnicodeEncodeError):
         raise  # the checkpoint is not damaged
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise unusable(path, error) from error

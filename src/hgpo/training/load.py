@@ -226,8 +226,11 @@ class RunPolicies:
         if checkpoint == "start" and self._has_start():
             return None
         checkpoints = self.run.checkpoints
-        folder = newest_complete(checkpoints) if checkpoint == "newest" else checkpoints / checkpoint
-        if checkpoint == "start" or folder is None or not folder.is_dir():
+        if checkpoint == "newest":
+            folder = newest_complete(checkpoints)
+        else:
+            folder = next((path for path in numbered(checkpoints) if path.name == checkpoint), None)
+        if folder is None:
             raise RunDirectoryError(self._no_checkpoint(checkpoint))
         return folder
 

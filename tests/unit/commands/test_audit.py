@@ -245,7 +245,7 @@ def test_peak_last_and_mean_of_checkpoints(tmp_path: Path, run: Run) -> None:
     status, shown = run(tmp_path / "log", "--reported", 83.3)
     assert status == 0
     assert "peak 83.3 %, last 66.7 %, mean 66.7 %" in shown
-    assert "the peak exceeds the last by 16.7 points; the reported figure is peak, of checkpoint 20" in " ".join(
+    assert "the peak exceeds the last by 16.7 points the reported figure is peak, of checkpoint 20" in " ".join(
         shown.split()
     )
     assert "checkpoint 0, before training, is in neither peak nor mean" in shown
@@ -364,3 +364,25 @@ def test_numbers_of_goals_are_those_of_the_official_shop(tmp_path: Path, run: Ru
     [report] = json.loads(shown)["audits"]
     assert (report["evaluation_set"], report["expected"], report["tasks"]) == ("webshop-test-1", 500, goals)
     assert status == int(goals < 500)
+
+
+def test_paths_of_games_on_windows_are_recognised(tmp_path: Path, run: Run, expected: Path) -> None:
+    rows = [{"gamefile": f"C:/data/json_2.1.1/{task}/game.tw-pddl".replace("/", "\\"), "won": True} for task in TASKS]
+    assert violations(run, write_lines(tmp_path / "log.jsonl", rows), "--tasks", expected) == {}
+
+
+@pytest.mark.parametrize(
+    ("reported", "said"),
+    [("66.7", "the reported figure is the success above"), ("95", "the reported figure is not the success above")],
+)
+def test_a_reported_figure_is_compared_with_a_single_success(
+    reported: str, said: str, tmp_path: Path, run: Run
+) -> None:
+    rows = [{"task_id": task, "success": place < 4} for place, task in enumerate(TASKS)]
+    assert said in run(write_lines(tmp_path / "log.jsonl", rows), "--reported", reported)[1]
+
+
+@pytest.mark.parametrize("reported", ["nan", "-1", "many"])
+def test_a_reported_figure_is_an_amount(reported: str, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        main(["audit", str(tmp_path), "--reported", reported])

@@ -153,3 +153,28 @@ def test_a_finished_run_that_lost_an_evaluation_is_not_audited(
         f"{run / 'evaluations' / 'update-1.json'} is missing, but the run's summary.json lists it"
         in capsys.readouterr().err
     )
+
+
+def test_of_sets_that_share_ids_it_is_the_one_whose_games_were_played(tmp_path: Path, read: Read) -> None:
+    """As an evaluation of few tasks has them; the other set is the smaller one."""
+    [large, small] = [manifests()[name].by_id() for name in ("quickstart-valid_unseen-1", "smollm2-valid_unseen-1")]
+    shared = sorted(large.keys() & small.keys())
+    assert shared
+    assert len(large) > len(small)
+    rows = [{"task_id": task, "won": True, "game_sha256": large[task].game} for task in shared]
+    _, [report] = read(write_lines(tmp_path / "log.jsonl", rows))
+    assert report["evaluation_set"] == "quickstart-valid_unseen-1"
+    assert {one["kind"] for one in report["violations"]} == {"missing"}
+    evaluation = panel({"put": [1.0]}, tasks_won=dict.fromkeys(shared, 1.0), split="valid_unseen")
+    write_evaluation(tmp_path / "result.json", StoredEvaluation(evaluation, manifest="quickstart-valid_unseen-1"))
+    assert read(tmp_path / "result.json")[1][0]["evaluation_set"] == "quickstart-valid_unseen-1"
+
+
+def test_an_evaluation_of_fewer_games_does_not_replace_the_whole_one(tmp_path: Path, read: Read) -> None:
+    """Names are read in alphabetical order: `test-2-…-first1` before `update-2`."""
+    whole = panel({"put": [1.0]}, tasks_won=dict.fromkeys(TASKS, 1.0), split="test")
+    few = panel({"put": [1.0]}, tasks_won={TASKS[0]: 0.0}, split="test")
+    run = write_run(tmp_path / "run", {"before": whole, "test-2-t0.4-s1-first1": few, "update-2": whole})
+    status, [report] = read(run)
+    assert status == 0
+    assert [(one["checkpoint"], one["episodes"]) for one in report["passes"]] == [(0, 6), (2, 6)]

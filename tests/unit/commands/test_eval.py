@@ -111,7 +111,10 @@ def test_a_file_of_another_origin_is_not_overwritten(
         (["RUN", "--agent", "react"], "with changed settings the result does not belong to the run"),
         (["RUN", "-o", "x.txt"], "the name must end in .json"),
         (["RUN", "--max-cost", "1"], "--max-cost needs --prices"),
-        (["RUN", "--checkpoint", "9"], "has no checkpoint '9'; take --checkpoint start or 1 or 2"),
+        *(
+            (["RUN", "--checkpoint", name], f"has no checkpoint '{name}'; take --checkpoint start or 1 or 2")
+            for name in ("9", "../start", "", "./2")
+        ),
     ],
 )
 def test_what_cannot_be_evaluated_is_said(
@@ -126,3 +129,13 @@ def test_only_what_is_needed_is_called_required(verb: str, needed: str, capsys: 
     with pytest.raises(SystemExit):
         main([verb])
     assert capsys.readouterr().err.endswith(f"error: the following arguments are required: {needed}\n")
+
+
+@pytest.mark.parametrize("words", [["--prices", "-1", "2"], ["--prices", "1", "nan"], ["--max-cost", "inf"]])
+def test_a_price_or_limit_that_is_no_amount_is_refused_before_anything_is_paid(
+    words: list[str], trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["eval", str(trained_run), "-o", str(tmp_path / "x.json"), "--prices", "1", "2", *words])
+    assert f"argument {words[0]}: not a finite number of at least 0: '" in capsys.readouterr().err
+    assert not list(tmp_path.glob("x*"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hgpo.cli.main import main
 from hgpo.evaluation.model_card import model_card
+from hgpo.evaluation.result_files import StoredEvaluation, write_evaluation
+from hgpo.runs.checkpoints import whole_checkpoint
 from hgpo.runs.folder import open_run_directory
+from panels import panel
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
@@ -55,6 +59,13 @@ def test_the_card_has_settings_and_every_evaluation(trained_run: Path, tmp_path:
     assert open_run_directory(trained_run)[1].run.directory not in card
 
 
+def test_a_task_type_called_all_is_not_the_whole(trained_run: Path) -> None:
+    run, config = open_run_directory(trained_run)
+    write_evaluation(run.evaluation("after"), StoredEvaluation(panel({"all": [1, 1], "other": [0, 0]})))
+    rows = [line for line in model_card(run, config, "2").splitlines() if line.startswith("| after | held_out | all |")]
+    assert [row.split(" | ")[6] for row in rows] == ["50.0 %", "100.0 %"]
+
+
 def test_names_from_elsewhere_are_no_markup(trained_run: Path) -> None:
     run, config = open_run_directory(trained_run)
     after = run.evaluation("after")
@@ -88,3 +99,57 @@ def test_what_cannot_be_exported_is_said(trained_run: Path, tmp_path: Path, caps
     assert "bytes instead of" in refused(capsys, trained_run, "-o", tmp_path / "x", "--checkpoint", 2)
     assert not (tmp_path / "x").exists()
     assert (output / "mine.txt").read_text() == "mine"
+
+
+def test_only_files_that_the_run_wrote_are_exported(trained_run: Path, tmp_path: Path) -> None:
+    """A folder from elsewhere may contain links to private files, and code that others would load."""
+    (tmp_path / "secret").write_text("secret")
+    for folder in (trained_run / "checkpoints/2", trained_run / "start"):
+        (folder / "notes.txt").symlink_to(tmp_path / "secret")
+        (folder / "modeling.py").write_text("raise SystemExit")
+    for number, checkpoint in enumerate(("2", "start")):
+        output = tmp_path / str(number)
+        assert main(["export", str(trained_run), "-o", str(output), "--checkpoint", checkpoint]) == 0
+        assert {"notes.txt", "modeling.py"}.isdisjoint(path.name for path in output.iterdir())
+        assert AutoModelForCausalLM.from_pretrained(output)
+
+
+def test_the_critic_stays_with_the_run(trained_run: Path, tmp_path: Path) -> None:
+    with whole_checkpoint(trained_run / "checkpoints", 3, {}) as partial:
+        shutil.copytree(trained_run / "checkpoints/2", partial, dirs_exist_ok=True)
+        (partial / "trainer_state.json").unlink()
+        shutil.copytree(trained_run / "start", partial / "critic")
+    assert main(["export", str(trained_run), "-o", str(tmp_path / "x")]) == 0
+    assert not (tmp_path / "x/critic").exists()
+
+
+def test_the_output_is_a_new_folder_and_its_name_cannot_act_on_a_terminal(
+    trained_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "\x1b[31mred"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    assert "is the current folder; name a new one" in refused(capsys, trained_run, "-o", ".")
+    assert main(["export", str(trained_run), "-o", str(folder / "x")]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("model", "base"),
+    [
+        ("org/Model-1.5B", "org/Model-1.5B"),
+        ("1.5", "1.5"),
+        ("null", "null"),
+        ("a: b", None),
+        ("x #y", None),
+        ("/data/somebody/models/mine", None),
+    ],
+)
+def test_the_base_model_is_a_name_on_the_hub(model: str, base: str | None, trained_run: Path) -> None:
+    run, config = open_run_directory(trained_run)
+    config = config.model_copy(update={"policy": config.policy.model_copy(update={"model": model})})
+    card = model_card(run, config, "2")
+    lines = [line for line in card.splitlines() if line.startswith("base_model:")]
+    assert lines == ([] if base is None else [f'base_model: "{base}"'])
+    assert "/data/somebody" not in card
+    assert Path(model).name in card

@@ -9,7 +9,7 @@ import pytest
 from compared import write_run
 from hgpo.evaluation.result_files import StoredEvaluation, write_evaluation
 from hgpo.report.compare_entries import Source, parse_source, read_entries
-from hgpo.utils.text import visible
+from hgpo.report.compare_table import compare
 from panels import panel
 
 EARLY, LATE = panel({"walk": [0, 0]}), panel({"walk": [1, 0]})
@@ -65,11 +65,7 @@ def test_a_pattern_stands_for_all_its_matches(tmp_path: Path, monkeypatch: pytes
 
 def test_of_a_run_the_newest_is_taken_unless_one_is_named(run: Path, file: Path) -> None:
     found = read_entries([str(run), f"{run}:before", str(file)])
-    assert [(entry.label, entry.name, entry.evaluation) for entry in found] == [
-        (visible(str(run), 60), "after", LATE),
-        (visible(f"{run}:before", 60), "before", EARLY),
-        (visible(str(file), 60), None, LATE),
-    ]
+    assert [(entry.name, entry.evaluation) for entry in found] == [("after", LATE), ("before", EARLY), (None, LATE)]
     assert [entry.environment for entry in found] == ["corridor:CorridorSuite", "corridor:CorridorSuite", "alfworld"]
     named = read_entries([f"x={run}", f"y={run}:after", f"z={file}"], "held_out-2-t0-s1")
     assert [entry.name for entry in named] == ["held_out-2-t0-s1", "after", None]
@@ -129,3 +125,14 @@ def test_one_evaluation_twice_in_a_row_is_refused(run: Path) -> None:
 def test_a_label_cannot_act_on_a_terminal(run: Path) -> None:
     (found,) = read_entries([f"a\x1b[2J\u202eb\n={run}"])
     assert found.label == "a�[2J�b"
+
+
+def test_long_labels_are_shortened_unless_that_makes_two_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = Path("an-experiment-with-a-name-that-is-longer-than-a-column-of-a-table")
+    paths = [str(write_run(folder / name, {"after": LATE})) for name in ("hgpo", "grpo")]
+    assert [entry.label for entry in read_entries(paths[:1])] == [paths[0][:59] + "…"]
+    entries = read_entries(paths)
+    assert [entry.label for entry in entries] == paths
+    assert [len(section.rows) for section in compare(entries, paths[1]).sections] == [2]
+    assert compare(read_entries(paths[:1]), paths[0]).reference == paths[0][:59] + "…"

@@ -38,6 +38,16 @@ def test_a_label_is_one_line_and_names_are_drawn_as_they_are(entries: tuple[Entr
     assert any("frac" in text for text in found)
 
 
+def test_a_curve_of_one_update_is_a_point_and_runs_without_metrics_are_counted(tmp_path: Path) -> None:
+    after = {"after": panel({"walk": [1, 0]})}
+    runs = [write_run(tmp_path / str(n), after, f"run.seed={n}", success=[0.5] * n) for n in (1, 2, 0)]
+    draw_curves(read_entries([f"hgpo={run}" for run in runs]), 1, tmp_path / "figure.svg")
+    drawn = (tmp_path / "figure.svg").read_text(encoding="utf-8")
+    assert "hgpo: mean of 2 runs of 3, band min to max" in texts(drawn)
+    (line,) = re.findall(r'<g id="line2d_\d+">(?:(?!</g>).)*#0072b2(?:(?!line2d).)*', drawn, re.DOTALL)[:1]
+    assert "<use" in line, "a line of one point has no length"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".svg", ".pdf", ".PNG"])
 def test_it_is_the_same_each_time(entries: tuple[Entry, ...], tmp_path: Path, suffix: str) -> None:

@@ -272,3 +272,14 @@ def test_latex_has_no_command_but_ours(text: str) -> None:
 )
 def test_a_cell_is_rounded_by_its_kind(cell: Rate | Mean | float | str | None, kind: Kind, text: str) -> None:
     assert cell_text(cell, kind) == text
+
+
+def test_a_title_is_one_line() -> None:
+    assert as_text(compare([entry("a", {"walk": [1]})])).splitlines()[0] == (
+        "unknown environment, held_out: 1 task, temperature 0.4, evaluation seed 1"
+    )
+
+
+def test_the_papers_table_needs_one_of_its_environments() -> None:
+    with pytest.raises(ValueError, match="no evaluation of ALFWorld or WebShop"):
+        as_text(compare([entry("a", {"walk": [1]}, environment="sokoban")]), "paper")

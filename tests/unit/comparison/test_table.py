@@ -165,3 +165,26 @@ def test_types_of_task_and_trials_are_those_that_any_row_has() -> None:
     assert isinstance(first["success/walk"], Rate)
     assert (second["success/walk"], first["success/run"]) == (None, None)
     assert (first["success_after_trial_2"], second["success_after_trial_2"]) == (0.5, None)
+
+
+def test_other_games_under_the_same_ids_are_named() -> None:
+    """Manifests tell apart generated games that recipes number alike."""
+    entries = [
+        entry("a", won(5), manifest="quickstart-valid_unseen-1"),
+        entry("b", won(6), manifest="smollm2-valid_unseen-1", manifest_differs=("walk/1",)),
+        entry("c", won(6)),
+    ]
+    (section,) = compare(entries).sections
+    assert [row.notes for row in section.rows] == [
+        (),
+        (
+            "manifest smollm2-valid_unseen-1 (reference: quickstart-valid_unseen-1)",
+            "tasks that differ from the manifest: 1",
+        ),
+        (),
+    ]
+
+
+def test_no_difference_above_100_points_is_called_detectable() -> None:
+    found = difference([entry("a", {"walk": [0] * 3})], [entry("b", {"walk": [0] * 3})])
+    assert found.detectable == 1.0

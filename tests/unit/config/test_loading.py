@@ -103,3 +103,22 @@ def test_settings_are_checked_before_anything_heavy_is_imported(statement):
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )
+
+
+def test_the_path_of_a_model_is_whole_since_a_run_may_be_resumed_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("models/own", "tiny", "served"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "own.gguf").touch()
+    given = {
+        "models/own": f"{tmp_path}/models/own",
+        "~/models/own": f"{tmp_path}/models/own",
+        "models/../own.gguf": f"{tmp_path}/own.gguf",
+        "some/model": "some/model",
+        "tiny": "tiny",
+    }
+    for model, stored in given.items():
+        assert load_config(None, [*TINY, f"policy.model={model!r}"]).policy.model == stored
+    on_a_server = ["policy.model=served", "policy.backend=server", "policy.options.url='http://127.0.0.1:9'"]
+    assert load_config(None, [*TINY, *on_a_server]).policy.model == "served"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -146,3 +147,25 @@ def test_an_evaluation_without_an_episode_is_an_error(output):
 def test_a_set_with_a_task_twice_is_refused():
     with pytest.raises(ValueError, match="names a task twice"):
         evaluator([TASKS[0], TASKS[0]])
+
+
+def test_requests_of_failed_attempts_are_counted_as_their_cost_is(output):
+    one_by_one, answered = EvalBudget(max_concurrency=1), []
+
+    def breaks_once(prompt, rng):
+        answered.append(prompt)
+        if len(answered) == 6:
+            raise EnvContractError("the environment is broken")
+        return straight_on(prompt, rng)
+
+    played = evaluator(budget=one_by_one)
+    failed = played.evaluate(ScriptedPolicy(breaks_once), output, model="m", keep_going=True)
+    assert (failed.failed, failed.requests) == (1, 3 + 2 + 8)
+    whole = played.evaluate(ScriptedPolicy(straight_on), output, model="m", keep_going=True)
+    assert (whole.failed, whole.requests) == (0, 3 + 2 + 5 + 8)
+
+
+def test_one_task_is_not_called_tasks(output, capsys):
+    one = replace(evaluator(TASKS[:1]), reporter=Reporter())
+    one.evaluate(ScriptedPolicy(straight_on), output, model="m")
+    assert "on 1 task of held_out" in capsys.readouterr().out

@@ -68,3 +68,15 @@ def test_other_tasks_make_no_gain(run: RunDirectory) -> None:
     stored = read_evaluation(run.evaluation("after")).evaluation
     write_evaluation(run.evaluation("after"), StoredEvaluation(replace(stored, seeds=(5,))))
     assert held_out_results(run, updates=70).gain is None
+
+
+def test_evaluations_of_different_sets_are_described_as_such(run: RunDirectory) -> None:
+    assert held_out_results(run, updates=70).evaluation_set == "256 tasks of valid_unseen, temperature 0.4, seed 123"
+    after = read_evaluation(run.evaluation("after"))
+    write_evaluation(run.evaluation("after"), replace(after, evaluation=replace(after.evaluation, temperature=1.0)))
+    found = held_out_results(run, updates=70)
+    assert found.gain is None
+    assert found.evaluation_set == (
+        "before: 256 tasks of valid_unseen, temperature 0.4, seed 123; "
+        "after: 256 tasks of valid_unseen, temperature 1, seed 123. Tasks or conditions differ, so there is no gain"
+    )

@@ -356,7 +356,9 @@ def test_another_game_under_the_same_id_is_named(tmp_path: Path, capsys: pytest.
     stored = played(tasks, "webshop", tmp_path / "a.json")
     assert (stored.manifest, stored.manifest_differs) == ("webshop-tiny-valid_unseen-1", (tasks[2].id,))
     assert json.loads((tmp_path / "a.json").read_text())["manifest_differs"] == [tasks[2].id]
-    assert f"1 tasks differ from the manifest webshop-tiny-valid_unseen-1: {tasks[2].id}" in capsys.readouterr().err
+    assert (
+        f"tasks that differ from the manifest webshop-tiny-valid_unseen-1: 1 ({tasks[2].id})" in capsys.readouterr().err
+    )
 
 
 def test_tasks_of_no_manifest_are_not_made() -> None:

@@ -164,3 +164,10 @@ def test_a_run_reads_its_evaluations_the_same_way(tmp_path: Path) -> None:
     run.summary.write_text("{}")  # a complete run is not resumed
     with pytest.raises(RunDirectoryError, match=r"; delete it and .*summary\.json and resume to repeat"):
         stored_evaluation(run, "after")
+
+
+def test_a_file_that_an_editor_gave_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    write_evaluation(tmp_path / "a.json", FULL)
+    text = (tmp_path / "a.json").read_text(encoding="utf-8").replace("\n", "\r\n")
+    (tmp_path / "a.json").write_bytes(text.encode("utf-8-sig"))
+    assert read_evaluation(tmp_path / "a.json") == FULL

@@ -94,3 +94,11 @@ def test_a_task_type_is_no_markup_and_cannot_act_on_the_terminal() -> None:
     assert "Success on held[/out]" in text.getvalue()
     assert "failed: [/y]\N{REPLACEMENT CHARACTER}[31m" in text.getvalue()
     assert "\x1b" not in text.getvalue()
+
+
+def test_a_task_type_called_all_is_not_the_whole(run: RunDirectory) -> None:
+    evaluation = panel({"all": [1, 1], "other": [0, 0]})
+    text = StringIO()
+    print_evaluation(Console(file=text, width=100), evaluation, panel({"all": [0, 1], "other": [0, 0]}))
+    rows = [line.replace("│", " ").split()[:6] for line in text.getvalue().splitlines() if " all " in line]
+    assert rows == [["all", "2", "50.0", "%", "100.0", "%"], ["all", "4", "25.0", "%", "50.0", "%"]]

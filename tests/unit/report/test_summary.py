@@ -61,3 +61,7 @@ def test_figures_of_any_size_are_plain_numbers():
     figures = [("size_p50", 1234.5), ("groups", 1234), ("mean_weight", 0.5), ("usable_share", 0.123), ("groups", None)]
     assert [figure_text(*figure) for figure in figures] == ["1234.50", "1,234", "0.500", "12.3 %", "–"]
     assert figure_text("usable_share", 0.123, decimals=0) == "12 %"
+
+
+def test_a_small_negative_share_is_no_minus_zero():
+    assert figure_text("variance_explained_adjusted", -0.0004, decimals=0) == "0 %"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -206,3 +207,25 @@ def test_recovering_can_be_cut_off_too(tmp_path: Path) -> None:
         assert len(whole(tmp_path)) == 1, where
         left_by_a_killed_process()
     assert names(tmp_path) == ["4"]
+
+
+def test_the_warning_about_a_damaged_checkpoint_cannot_act_on_a_terminal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(tmp_path, 1)
+    with whole_checkpoint(tmp_path, 2, {}) as partial:
+        (partial / "\x1b[31mweights").write_text("")
+    (tmp_path / "2" / "\x1b[31mweights").unlink()
+    assert newest_complete(tmp_path) == tmp_path / "1"
+    assert "[31mweights: missing" in caplog.text
+    assert "\x1b" not in caplog.text
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read every file")
+@pytest.mark.parametrize("name", ["trainer_state.json", "weights"])
+def test_a_checkpoint_that_may_not_be_read_is_not_called_damaged(tmp_path: Path, name: str) -> None:
+    save(tmp_path, 1)
+    save(tmp_path, 2)
+    (tmp_path / "2" / name).chmod(0)
+    with pytest.raises(PermissionError, match=name):
+        check_bytes(newest_complete(tmp_path) or tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,14 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "deep" / "words").write_text("ü")
     seal(tmp_path)
     return tmp_path
+
+
+def resealed(folder: Path, files: object) -> None:
+    """As somebody writes it who knows the format."""
+    document = {"format_version": 2, "files": files}
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    (folder / CONTENTS_FILE).write_text(json.dumps(document | {"sha256": digest}))
 
 
 def listed(folder: Path, **changes: object) -> None:
@@ -45,6 +54,17 @@ def test_an_unchanged_folder_is_accepted(folder: Path) -> None:
         (lambda folder: (folder / CONTENTS_FILE).write_text("5"), "not a list of files"),
         (lambda folder: listed(folder, format_version=9), "not a list of files of format_version 2"),
         (lambda folder: listed(folder, files=[1]), "contents.json: its content has changed"),
+        *(
+            (lambda folder, files=files: resealed(folder, files), "not a list of files of format_version 2")
+            for files in (
+                None,
+                [1],
+                {"weights": 3},
+                {"weights": {"bytes": 256}},
+                {"../weights": {"bytes": 256, "sha256": ""}},
+                {"/etc/passwd": {"bytes": 1, "sha256": ""}},
+            )
+        ),
     ],
 )
 def test_a_changed_folder_is_refused(folder: Path, damage: Callable[[Path], object], said: str) -> None:

@@ -1,4 +1,5 @@
 import json
+import os
 from contextlib import ExitStack
 
 import pytest
@@ -16,6 +17,7 @@ from hgpo.runs.folder import (
     lost_evaluations,
     new_run,
     open_run_directory,
+    read_json,
     read_metrics,
     rewind_metrics,
     write_json,
@@ -158,7 +160,11 @@ def test_rows_after_the_checkpoint_are_kept_aside(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", ["{}", "[]", "null", "5", '{"update": "1"}', '{"update": true}', '{"update": 2, "kl": "0"}']
+    "line",
+    [
+        *("{}", "[]", "null", "5", '{"update": "1"}', '{"update": true}', '{"update": 2, "kl": "0"}'),
+        f'{{"update": 2, "success": 1{"0" * 400}}}',
+    ],
 )
 def test_a_row_that_is_none_is_named(tmp_path, line):
     run = RunDirectory(tmp_path)
@@ -205,3 +211,17 @@ def test_a_run_that_made_nothing_gives_its_place_back(tmp_path):
     run.start.mkdir()
     discard_unbegun(run)
     assert run.config.exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes in folders")
+def test_a_named_pipe_is_no_file_of_a_run(tmp_path):
+    """Opening one waits forever."""
+    for name in ("config.toml", "metrics.jsonl", "summary.json"):
+        os.mkfifo(tmp_path / name)
+    run = RunDirectory(tmp_path)
+    with pytest.raises(RunDirectoryError, match=r"has no config\.toml"):
+        open_run_directory(tmp_path)
+    with pytest.raises(ValueError, match=r"summary\.json is not a file"):
+        read_json(run.summary)
+    run.summary.unlink()
+    assert read_metrics(run) == []

@@ -61,7 +61,7 @@ function signed(value, digits = 3) {
 }
 
 function percent(share) {
-  return share === null || share === undefined || Number.isNaN(share) ? "–" : `${(100 * share).toFixed(1)} %`.replace("-", "−");
+  return share === null || share === undefined || Number.isNaN(share) ? "–" : `${(100 * share).toFixed(1)} %`.replace(/^-(?=0\.0 )/, "").replace("-", "−");
 }
 
 /* Advantages by sign: blue above, orange below, as strong as they are large. */

@@ -18,7 +18,7 @@ function heldOutBox(run) {
     h("h2", {}, "Success on held-out tasks"),
     h("dl", { class: "facts" }, entries.map(([name, value, interval]) =>
       h("div", {}, h("dt", {}, name), h("dd", { id: `held-out-${name.split(" ")[0]}` }, value, h("span", { class: "note" }, ` ${interval}`))))),
-    h("p", { class: "note" }, visible(last.evaluation_set), "."));
+    h("p", { class: "note" }, visible(run.evaluationSet), "."));
 }
 
 function heldOutEntry(point) {
@@ -28,7 +28,7 @@ function heldOutEntry(point) {
 }
 
 function points(share) {
-  return signed(Number((100 * share).toFixed(1)), 4);
+  return signed(Number((100 * share).toFixed(1)) + 0, 4);
 }
 
 function settingsBox(run) {
