@@ -249,14 +249,9 @@ def webshop_suite(
 
 
 class _SplitTasks(MadeOnAccess[Task]):
-    """The tasks of a split: for each of `goals` one in the first shop, then in the next, up to `size` tasks.
+    """The tasks of a split: one for each of `goals` (numbers) in the shop `source`, then in the next, up to `size`.
 
-    Args:
-        split: its name.
-        size: number of tasks.
-        source: the first shop; further ones are generated with the next numbers.
-        goals: numbers of the goals in each shop.
-        options: of `WebShopEnv`.
+    Further shops are generated with the next numbers. `options` are those of `WebShopEnv`.
     """
 
     def __init__(
