@@ -111,15 +111,8 @@ def print_audit(console: Console, one: Audit) -> None:
     console.print(f"evaluation set: {visible(one.evaluation_set or 'unknown')}, {counted(one.expected, 'task')}")
     console.print(f"success: {one.success_rule}")
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for name in (
-        "checkpoint",
-        "episodes",
-        "tasks",
-        "plays of a task",
-        "success",
-        "95 % CI over tasks",
-        "mean of episodes",
-    ):
+    names = ("checkpoint", "episodes", "tasks", "plays of a task", "success", "95 % CI over tasks", "mean of episodes")
+    for name in names:
         table.add_column(name, justify="right")
     for each in one.passes:
         success = each.success

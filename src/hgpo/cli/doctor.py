@@ -36,15 +36,9 @@ examples:
   hgpo doctor --engine verl verl/profiles/24gb-1.5b-lora
   hgpo doctor --engine verl verl/alfworld verl.gpus_per_node=8
 """
-PACKAGES = {
-    "numpy": ("advantages", "pip install hgpo"),
-    "pyarrow": ("advantages", "pip install hgpo"),
-    "torch": ("train", 'pip install "hgpo[train]"'),
-    "transformers": ("train", 'pip install "hgpo[train]"'),
-    "tokenizers": ("train", 'pip install "hgpo[train]"'),
-    "safetensors": ("train", 'pip install "hgpo[train]"'),
-    "jinja2": ("train", 'pip install "hgpo[train]"'),
-}
+PACKAGES = dict.fromkeys(("numpy", "pyarrow"), ("advantages", "pip install hgpo")) | dict.fromkeys(
+    ("torch", "transformers", "tokenizers", "safetensors", "jinja2"), ("train", 'pip install "hgpo[train]"')
+)
 OPTIONAL_PACKAGES = {
     "vl-convert-python": ("hgpo inspect", 'pip install "hgpo[report]"'),
     "igraph": ("hgpo inspect", 'pip install "hgpo[report]"'),

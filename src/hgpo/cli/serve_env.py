@@ -40,27 +40,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="allow a --host that other machines can reach: there is no password and no encryption",
     )
-    parser.add_argument(
-        "--max-sessions",
-        type=int,
-        default=limits.sessions,
-        metavar="N",
-        help=f"most clients at the same time (default: {limits.sessions})",
-    )
-    parser.add_argument(
-        "--max-message-bytes",
-        type=int,
-        default=limits.message_bytes,
-        metavar="N",
-        help=f"largest message of a client (default: {limits.message_bytes})",
-    )
-    parser.add_argument(
-        "--idle-seconds",
-        type=float,
-        default=limits.idle_seconds,
-        metavar="S",
-        help=f"end a session after S seconds without a message (default: {limits.idle_seconds:g})",
-    )
+    for name, metavar, default, help_text in (
+        ("--max-sessions", "N", limits.sessions, "most clients at the same time"),
+        ("--max-message-bytes", "N", limits.message_bytes, "largest message of a client"),
+        ("--idle-seconds", "S", limits.idle_seconds, "end a session after S seconds without a message"),
+    ):
+        help_text = f"{help_text} (default: {default:g})"
+        parser.add_argument(name, type=type(default), default=default, metavar=metavar, help=help_text)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -43,6 +43,7 @@ ONLY: dict[str, Engine] = {
     "training.gradient_checkpointing": "built-in",  # verl always does it on GPUs, with its own setting
 }
 """Section or setting, by its dotted name -> the one engine that reads it; all others are read by both."""
+_WHOLE = Config(warm_start=WarmStartSettings(enabled=True))  # valid settings, from which names and defaults are read
 
 
 def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
@@ -120,7 +121,7 @@ def describe_settings() -> list[tuple[str, str, str]]:
 
     Example: `("verl.nodes", "1", "Nodes that train. (verl only)")`.
     """
-    return [(name, str(default_of(field)), _description(name, field)) for name, _, field in leaves(_whole())]
+    return [(name, str(default_of(field)), _description(name, field)) for name, _, field in leaves(_WHOLE)]
 
 
 def setting_values(settings: BaseModel) -> dict[str, str]:
@@ -133,18 +134,6 @@ def _description(name: str, field: FieldInfo) -> str:
     return description if readers == ENGINES else f"{description} ({readers[0]} only)"
 
 
-def _names() -> list[str]:
-    """Dotted names of all settings and sections."""
-    names = [name for name, _, _ in leaves(_whole())]
-    parts = [name.split(".") for name in names]
-    return [*names, *(".".join(one[:depth]) for one in parts for depth in range(1, len(one)))]
-
-
-def _whole() -> Config:
-    """Valid settings, from which the names are read."""
-    return Config(warm_start=WarmStartSettings(enabled=True))
-
-
 def _explain(problem: ErrorDetails) -> str:
     """One line that describes a problem found by pydantic."""
     setting = [str(part) for part in problem["loc"]]
@@ -153,7 +142,9 @@ def _explain(problem: ErrorDetails) -> str:
     if not setting:
         return message
     if problem["type"] == "extra_forbidden":
-        meant = did_you_mean(".".join(setting), _names())
+        names = [name for name, _, _ in leaves(_WHOLE)]
+        sections = [name.rsplit(".", depth)[0] for name in names for depth in range(1, name.count(".") + 1)]
+        meant = did_you_mean(".".join(setting), [*names, *sections])
         message = f"unknown setting{meant or ';'} `hgpo train --settings` lists all"
     elif problem["type"] == "tuple_type":
         message = f"must be a list, e.g. [{problem['input']!r}] {given}"
@@ -249,5 +240,5 @@ def _check_history(options: Mapping[str, Any], history_length: int) -> None:
     if isinstance(levels, int) and levels > history_length:
         raise ConfigError(
             f"advantage.options.history_length = {levels} groups by more history than the agent remembers "
-            f"(agent.history_length = {history_length})",
+            f"(agent.history_length = {history_length})"
         )

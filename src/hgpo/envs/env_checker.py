@@ -55,9 +55,14 @@ def check_step(name: str, step: int, result: Any) -> StepResult:
         _refuse(name, step, _STEP_PROMISE, _brief(result))
     _check_words(name, step, _STEP_PROMISE, observation, info)
     if type(reward) is not float or not -LARGEST_REWARD <= reward <= LARGEST_REWARD:
-        _check_reward(name, step, reward)
-    if type(terminated) is not bool or type(truncated) is not bool:
-        _check_ends(name, step, terminated, truncated)
+        if not _is_number(reward):
+            _refuse(name, step, f"{_STEP_PROMISE}, the reward a finite number", f"the reward {safe_repr(reward)}")
+        if abs(float(reward)) > LARGEST_REWARD:
+            promise = f"{_STEP_PROMISE}, the reward at most {LARGEST_REWARD:g} in absolute value"
+            _refuse(name, step, promise, f"the reward {safe_repr(reward)}")
+    for key, value in (("terminated", terminated), ("truncated", truncated)):
+        if type(value) is not bool and not isinstance(value, np.bool_):
+            _refuse(name, step, f"{_STEP_PROMISE}, {key} a bool", f"{key} = {safe_repr(value)}")
     return observation, reward, terminated, truncated, info
 
 
@@ -136,20 +141,6 @@ def _check_words(name: str, step: int, promise: str, observation: object, info: 
     for key, (kind, holds) in _KINDS.items():
         if (value := info.get(key)) is not None and not holds(value):
             _refuse(name, step, f"{promise}, with info[{key!r}] {kind}", f"info[{key!r}] = {safe_repr(value)}")
-
-
-def _check_reward(name: str, step: int, reward: Any) -> None:
-    if not _is_number(reward):
-        _refuse(name, step, f"{_STEP_PROMISE}, the reward a finite number", f"the reward {safe_repr(reward)}")
-    if abs(float(reward)) > LARGEST_REWARD:
-        promise = f"{_STEP_PROMISE}, the reward at most {LARGEST_REWARD:g} in absolute value"
-        _refuse(name, step, promise, f"the reward {safe_repr(reward)}")
-
-
-def _check_ends(name: str, step: int, terminated: object, truncated: object) -> None:
-    for key, value in (("terminated", terminated), ("truncated", truncated)):
-        if not isinstance(value, bool | np.bool_):
-            _refuse(name, step, f"{_STEP_PROMISE}, {key} a bool", f"{key} = {safe_repr(value)}")
 
 
 def _is_number(value: Any) -> bool:

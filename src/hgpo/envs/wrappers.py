@@ -9,14 +9,7 @@ from functools import partial
 from typing import Any
 
 from hgpo.envs.base import Env, Expert, Info, MadeOnAccess, StepResult, Task, TaskSuite, counted_reasons
-from hgpo.envs.env_checker import (
-    EnvContractError,
-    check_start,
-    check_step,
-    check_task,
-    is_texts,
-    wrapped_error,
-)
+from hgpo.envs.env_checker import EnvContractError, check_start, check_step, check_task, is_texts, wrapped_error
 from hgpo.plugins import BREAKS
 from hgpo.utils.text import safe_repr
 
@@ -108,12 +101,7 @@ class CheckedExpert:
 
 @dataclass(frozen=True, slots=True)
 class LimitedSuite:
-    """Limits the episodes of a suite and checks what it returns.
-
-    Attributes:
-        suite: the wrapped suite.
-        max_steps: most steps of an episode.
-    """
+    """Limits the episodes of a suite to `max_steps` steps and checks what the suite returns."""
 
     suite: TaskSuite
     max_steps: int

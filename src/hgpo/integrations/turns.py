@@ -126,11 +126,6 @@ def new_part(
     A chat template may leave the thoughts of earlier turns out of later prompts. Then the prompt continues `before`
     with the end of the response.
 
-    Args:
-        before: The prompt of the turn before.
-        response: The response to it.
-        prompt: The prompt that follows.
-
     Returns:
         The new tokens. The whole prompt with a `ComparisonWarning` if it does not continue `before`; such prompts
         contain the history, so they differ between attempts and their steps are compared with no other.

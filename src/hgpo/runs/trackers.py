@@ -86,16 +86,7 @@ class Trackers:
 
     def _open_one(self, name: str) -> None:
         known = self._states.get(name)
-        self._open[name] = tracker = open_tracker(
-            name,
-            TrackerRun(
-                name=str(self._settings["run.name"]),
-                folder=self._run.path.resolve(),
-                settings=self._settings,
-                id=known.id if known else None,
-                update=known.update if known else 0,
-            ),
-        )
+        self._open[name] = tracker = open_tracker(name, self._run.path.resolve(), self._settings, known)
         self._states[name] = known or TrackerState(tracker.id)
         self._reporter.say(f"Tracking with {name}: {visible(tracker.command)}")
 
@@ -196,25 +187,6 @@ _MLFLOW_TAGS = dict.fromkeys(("mlflow.user", "mlflow.source.name", "mlflow.sourc
 
 
 @dataclass(frozen=True, slots=True)
-class TrackerRun:
-    """The data of a run that a tracker gets when it is opened.
-
-    Attributes:
-        name: Name of the run.
-        folder: Its folder.
-        settings: See `tracked_settings`.
-        id: The tracker's id of the run from an earlier process; None: a new run.
-        update: The last update whose row the tracker has; 0: none.
-    """
-
-    name: str
-    folder: Path
-    settings: TrackedSettings
-    id: str | None
-    update: int
-
-
-@dataclass(frozen=True, slots=True)
 class OpenTracker:
     """An opened tracker.
 
@@ -294,37 +266,37 @@ def without_secrets(text: str) -> str:
     return _PASSWORD_IN_ADDRESS.sub("***@", text)
 
 
-def open_tracker(name: str, run: TrackerRun) -> OpenTracker:
-    """Start or continue the run in the tracker `name`. Errors of the tracker's library are not caught."""
+def open_tracker(name: str, folder: Path, settings: TrackedSettings, known: TrackerState | None) -> OpenTracker:
+    """Start the run in the tracker `name`, or continue it if it is `known`. Errors of the library are not caught."""
     from accelerate import PartialState
 
     PartialState(cpu=True)  # accelerate's loggers need one; `cpu`: no device is initialised
-    return _OPEN[name](run)
+    return _OPEN[name](folder, settings, known)
 
 
-def _tensorboard(run: TrackerRun) -> OpenTracker:
+def _tensorboard(run: Path, settings: TrackedSettings, known: TrackerState | None) -> OpenTracker:
     from accelerate.tracking import TensorBoardTracker
 
-    folder = place("TENSORBOARD_DIR", run.folder)
+    folder = place("TENSORBOARD_DIR", run)
     # From the purged step on, TensorBoard ignores what an earlier process wrote.
-    tracker = TensorBoardTracker("", folder, purge_step=None if run.id is None else run.update + 1)
+    tracker = TensorBoardTracker("", folder, purge_step=known and known.update + 1)
     tracker.start()
-    if run.id is None:
-        tracker.store_init_configuration(dict(run.settings))
+    if known is None:
+        tracker.store_init_configuration(dict(settings))
     command = f"tensorboard --logdir {shlex.quote(folder)}"
-    return OpenTracker(run.name, command, partial(_log, tracker), lambda failed: tracker.finish())
+    return OpenTracker(str(settings["run.name"]), command, partial(_log, tracker), lambda failed: tracker.finish())
 
 
-def _wandb(run: TrackerRun) -> OpenTracker:
+def _wandb(run: Path, settings: TrackedSettings, known: TrackerState | None) -> OpenTracker:
     import wandb
     from accelerate.tracking import WandBTracker
 
-    folder, mode = place("WANDB_DIR", run.folder), wandb_mode("built-in")
+    folder, mode = place("WANDB_DIR", run), wandb_mode("built-in")
     Path(folder).mkdir(parents=True, exist_ok=True)  # else wandb writes to a temporary folder
     quiet = {"silent": True, "console": "off", "disable_git": True, "save_code": False}
-    settings = wandb.Settings(**quiet, x_disable_meta=True, x_disable_stats=True)
-    resume = {} if run.id is None else {"id": run.id, "resume": "allow"}
-    options = {"name": run.name, "mode": mode, "dir": folder, "config": dict(run.settings), "settings": settings}
+    own = wandb.Settings(**quiet, x_disable_meta=True, x_disable_stats=True)
+    resume = {} if known is None else {"id": known.id, "resume": "allow"}
+    options = {"name": settings["run.name"], "mode": mode, "dir": folder, "config": dict(settings), "settings": own}
     tracker = WandBTracker(PROJECT, **options, **resume)
     tracker.start()
     opened = tracker.tracker
@@ -339,11 +311,12 @@ def _wandb(run: TrackerRun) -> OpenTracker:
     )
 
 
-def _trackio(run: TrackerRun) -> OpenTracker:
-    folder = os.environ["TRACKIO_DIR"] = place("TRACKIO_DIR", run.folder)  # read when trackio is imported
+def _trackio(run: Path, settings: TrackedSettings, known: TrackerState | None) -> OpenTracker:
+    folder = os.environ["TRACKIO_DIR"] = place("TRACKIO_DIR", run)  # read when trackio is imported
     from accelerate.tracking import TrackioTracker
 
-    options = {"name": run.name, "resume": "never" if run.id is None else "allow", "config": dict(run.settings)}
+    resume = "allow" if known else "never"
+    options = {"name": settings["run.name"], "resume": resume, "config": dict(settings)}
     tracker = TrackioTracker(PROJECT, **options, embed=False, auto_log_cpu=False, auto_log_gpu=False)
     _silently(tracker.start)
     command = f"TRACKIO_DIR={shlex.quote(folder)} trackio show --project {PROJECT}"
@@ -352,17 +325,17 @@ def _trackio(run: TrackerRun) -> OpenTracker:
     )
 
 
-def _mlflow(run: TrackerRun) -> OpenTracker:
+def _mlflow(run: Path, settings: TrackedSettings, known: TrackerState | None) -> OpenTracker:
     import mlflow
     from accelerate.tracking import MLflowTracker
 
     logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs every table that it makes
-    address = place("MLFLOW_TRACKING_URI", run.folder)
+    address = place("MLFLOW_TRACKING_URI", run)
     mlflow.set_tracking_uri(address)
-    tracker = MLflowTracker(PROJECT, run_id=run.id, run_name=run.name, tags=_MLFLOW_TAGS)
+    tracker = MLflowTracker(PROJECT, run_id=known and known.id, run_name=settings["run.name"], tags=_MLFLOW_TAGS)
     tracker.start()
-    if run.id is None:
-        tracker.store_init_configuration({key: str(value)[:_MLFLOW_PARAMETER] for key, value in run.settings.items()})
+    if known is None:
+        tracker.store_init_configuration({key: str(value)[:_MLFLOW_PARAMETER] for key, value in settings.items()})
     return OpenTracker(
         tracker.tracker.info.run_id,
         f"mlflow ui --backend-store-uri {shlex.quote(without_secrets(address))}",

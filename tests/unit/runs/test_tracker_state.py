@@ -25,9 +25,9 @@ class Recorder:
 
     command, id = "nowhere", "run-7"
 
-    def __init__(self, name, run):
+    def __init__(self, name, folder, settings, known):
         assert name == "mlflow"
-        self.known_as = run.id
+        self.known_as = known and known.id
         RECORDERS.append(self)
         self.taken, self.closed = [], None
         if FAILS.get("open"):

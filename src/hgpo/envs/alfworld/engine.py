@@ -147,9 +147,9 @@ class Engine:
         self._world = World.at_start(self._layout, self.game.agent_location)
         self._legal_at.clear()
         self.won = self._is_won(self._world)
-        if self._world.location in self._layout.receptacles_at:
-            return text.first_text(self._surroundings(), self.game.task)
-        return text.first_text(text.middle_of_room(self._layout.receptacle_names), self.game.task)
+        in_front = self._world.location in self._layout.receptacles_at
+        seen = self._surroundings() if in_front else text.middle_of_room(self._layout.receptacle_names)
+        return f"{text.BANNER}\n\n{seen}\n\n{text.TASK_PREFIX}{self.game.task}"
 
     @property
     def commands(self) -> list[str]:
@@ -178,12 +178,12 @@ class Engine:
 
     def _go_to(self, action: Action) -> str:
         self._world.location = self._layout.receptacles[action.item].location
-        return text.arrival(action.names[0], self._description(action.item))
+        return f"You arrive at {action.names[0]}. {self._description(action.item)}"
 
     def _open(self, action: Action) -> str:
         self._world.opened.add(action.item)
         del self._legal_at[self._world.location]
-        return text.opening(action.names[0], self._description(action.item))
+        return f"You open the {action.names[0]}. {self._description(action.item)}"
 
     def _close(self, action: Action) -> str:
         self._world.opened.discard(action.item)
@@ -217,11 +217,13 @@ class Engine:
 
     def _inventory(self, action: Action) -> str:
         held = self._world.held
-        return text.inventory(None if held is None else self._layout.object_names[held])
+        carried = "not carrying anything" if held is None else f"carrying: a {self._layout.object_names[held]}"
+        return f"You are {carried}."
 
     def _examine_object(self, action: Action) -> str:
         if action.item in self._prepared.containers:
-            return text.container_object(action.names[0], self._names_of(self._layout.inside.get(action.item, ())))
+            inside = text.enumeration_with_articles(self._names_of(self._layout.inside.get(action.item, ())))
+            return f"This is a normal {action.names[0]}. In it, you see {inside}."
         states = [state for state, objects in self._world.states.items() if action.item in objects]
         return text.plain_object(action.names[0], states)
 

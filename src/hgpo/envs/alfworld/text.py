@@ -98,11 +98,6 @@ def enumeration_with_articles(names: Iterable[str]) -> str:
     return enumeration([f"a {name}" for name in names])
 
 
-def first_text(surroundings: str, task: str) -> str:
-    """The first observation."""
-    return f"{BANNER}\n\n{surroundings}\n\n{TASK_PREFIX}{task}"
-
-
 def middle_of_room(receptacles: Iterable[str]) -> str:
     """Answer to `look` in the middle of the room, and the start of a first observation."""
     seen = enumeration_with_articles(receptacles)
@@ -120,26 +115,6 @@ def receptacle(name: str, contents: Iterable[str], openable: bool, opened: bool)
         return f"The {name} is closed."
     seen = enumeration_with_articles(contents)
     return f"The {name} is open. In it, you see {seen}." if openable else f"On the {name}, you see {seen}."
-
-
-def arrival(name: str, description: str) -> str:
-    """Answer to `go to`."""
-    return f"You arrive at {name}. {description}"
-
-
-def opening(name: str, description: str) -> str:
-    """Answer to `open`."""
-    return f"You open the {name}. {description}"
-
-
-def inventory(held: str | None) -> str:
-    """Answer to `inventory`."""
-    return "You are not carrying anything." if held is None else f"You are carrying: a {held}."
-
-
-def container_object(name: str, inside: Iterable[str]) -> str:
-    """Answer to `examine` for an object that contains others, such as a box or a plate."""
-    return f"This is a normal {name}. In it, you see {enumeration_with_articles(inside)}."
 
 
 def plain_object(name: str, states: Collection[str]) -> str:

@@ -66,14 +66,7 @@ _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The address of a server.
-
-    Attributes:
-        host: its host name or IP address.
-        port: its port.
-        sessions: URL of its WebSocket.
-        pages: base URL of its HTTP pages.
-    """
+    """The address of a server; `sessions` is the URL of its WebSocket, `pages` the base URL of its HTTP pages."""
 
     host: str
     port: int

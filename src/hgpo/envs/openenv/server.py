@@ -70,11 +70,7 @@ class Served:
 
 @dataclass(slots=True)
 class ClientSession:
-    """The session of one client. `answer` takes its messages in order.
-
-    Attributes:
-        served: the tasks.
-    """
+    """The session of one client. `answer` takes its messages in order."""
 
     served: Served
     _environment: Env | None = None
@@ -116,12 +112,8 @@ class ClientSession:
         except EnvContractError as error:
             raise BadMessage("EXECUTION_ERROR", str(error)) from error
         self._running = True
-        self._state = {
-            "episode_id": name or self.served.episode_id(),
-            "step_count": 0,
-            "split": split,
-            "task_id": task.id,
-        }
+        name = name or self.served.episode_id()
+        self._state = {"episode_id": name, "step_count": 0, "split": split, "task_id": task.id}
         return _observed(observation, None, info)
 
     def _step(self, data: Json) -> Json:

@@ -22,12 +22,7 @@ _MOST_PAGES = 4
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """The goal in an instruction.
-
-    Attributes:
-        words: description of the product.
-        options: values of the options to choose.
-        price_upper: price limit.
+    """The goal in an instruction: description of the product, values of the options to choose, price limit.
 
     Example: "wool scarf , color blue , price under 30" is `Instruction("wool scarf", ("blue",), 30.0)`.
     """
@@ -116,14 +111,7 @@ class Expert:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A product on a page of results.
-
-    Attributes:
-        asin: its id.
-        title: its title on the page.
-        price: its price, or the lower end of the range.
-        brief: whether the page is in the observation mode `brief`.
-    """
+    """A product on a page of results; `price` is the lower end of a range, `brief` the page's observation mode."""
 
     asin: str
     title: str

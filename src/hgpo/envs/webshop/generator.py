@@ -91,7 +91,7 @@ def _products(size: ShopSize, rng: random.Random) -> Iterator[Product]:
     kinds = [(name, kind) for name, department in DEPARTMENTS.items() for kind in department["kinds"]]
     sold = rng.sample(kinds, size.kinds)
     words = {name: rng.sample(sorted(DEPARTMENTS[name]["attributes"]), size.attribute_words) for name, _ in sold}
-    description = _InventedText(size.description_words, rng)
+    invented = np.random.default_rng(rng.getrandbits(64))
     for asin in _ids(size.products, rng):
         name, kind = rng.choice(sold)
         attributes = tuple(rng.sample(words[name], size.attributes))
@@ -99,7 +99,7 @@ def _products(size: ShopSize, rng: random.Random) -> Iterator[Product]:
         yield Product(
             asin=asin,
             title=" ".join([*attributes, kind]),
-            description=description.text(),
+            description=_invented_text(size.description_words, invented),
             bullet_points=(rng.choice(PRAISE),),
             options=options,
             prices=(float(rng.randint(4, 79)),),
@@ -134,18 +134,9 @@ def _ids(count: int, rng: random.Random) -> Sequence[str]:
     return [string.ascii_uppercase[letter] + f"{rest:0{digits}}"[:digits] for letter, rest in numbers]
 
 
-class _InventedText:
+def _invented_text(words: int, rng: np.random.Generator) -> str:
     """Invented words with Zipf-distributed frequencies."""
-
-    def __init__(self, words: int, rng: random.Random) -> None:
-        self._words = words
-        self._rng = np.random.default_rng(rng.getrandbits(64))
-
-    def text(self) -> str:
-        if not self._words:
-            return ""
-        ranks = np.minimum(self._rng.zipf(1.2, self._words), 10**6)
-        return " ".join(map(_word_of_rank, ranks.tolist()))
+    return " ".join(map(_word_of_rank, np.minimum(rng.zipf(1.2, words), 10**6).tolist()))
 
 
 def _word_of_rank(rank: int) -> str:

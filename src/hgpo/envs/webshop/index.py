@@ -269,9 +269,7 @@ class _TermNumbers(dict[str, int]):
         return number
 
 
-def _count(
-    texts: Iterable[str],
-) -> tuple[dict[str, int], NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
+def _count(texts: Iterable[str]) -> tuple[dict[str, int], NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
     """Terms in order of first appearance; sorted (term·2^32 + document) and frequencies; words per document."""
     numbers = _TermNumbers()
     lengths: list[int] = []

@@ -196,11 +196,7 @@ class Product:
 
 
 def read_products(
-    records: Iterable[Any],
-    attributes: Mapping[str, Any],
-    *,
-    source: str,
-    left_out: Counter[str],
+    records: Iterable[Any], attributes: Mapping[str, Any], *, source: str, left_out: Counter[str]
 ) -> Iterator[Product]:
     """The official file's records as products, without repeated ids and records that have no usable id.
 

@@ -188,11 +188,7 @@ def _open(source: CatalogSource) -> Catalog:
     if source.folder:
         return Catalog.open(source.folder, nouns=source.nouns)
     return Catalog.load(
-        source.products,
-        source.attributes,
-        seed=source.seed,
-        nouns=source.nouns,
-        human_goals=source.human_goals or None,
+        source.products, source.attributes, seed=source.seed, nouns=source.nouns, human_goals=source.human_goals or None
     )
 
 
@@ -242,14 +238,8 @@ def webshop_suite(
     if data_dir is None and products is None and attributes is None:
         if human_goals or keep_in:
             raise ValueError("human_goals, keep_in: only for official files; give data_dir, or products and attributes")
-        return _generated_suite(
-            shop_size(size or "small"),
-            {**DEFAULT_GOALS, **requested},
-            observation_mode or "brief",
-            nouns,
-            seed,
-            max_steps,
-        )
+        goals, mode = {**DEFAULT_GOALS, **requested}, observation_mode or "brief"
+        return _generated_suite(shop_size(size or "small"), goals, mode, nouns, seed, max_steps)
     if size is not None or requested:
         raise ValueError("size and numbers of goals: only for generated shops; leave them out, or the official files")
     source = find_files(data_dir, products, attributes, human_goals=human_goals, seed=seed, nouns=nouns)
@@ -259,14 +249,9 @@ def webshop_suite(
 
 
 class _SplitTasks(MadeOnAccess[Task]):
-    """The tasks of a split: for each of `goals` one in the first shop, then in the next, up to `size` tasks.
+    """The tasks of a split: one for each of `goals` (numbers) in the shop `source`, then in the next, up to `size`.
 
-    Args:
-        split: its name.
-        size: number of tasks.
-        source: the first shop; further ones are generated with the next numbers.
-        goals: numbers of the goals in each shop.
-        options: of `WebShopEnv`.
+    Further shops are generated with the next numbers. `options` are those of `WebShopEnv`.
     """
 
     def __init__(
@@ -297,7 +282,8 @@ def _official_suite(source: CatalogSource, scheme: Scheme, mode: str, max_steps:
         name: partial(_official_tasks, source, scheme, name, options) for name in split_ranges(scheme)
     }
     if scheme == "verl-agent" and len(catalog.goals) >= _DRAWN_FROM:
-        splits[DRAWN_SPLIT] = partial(_drawn_tasks, source, options)
+        drawn = published_draw()
+        splits[DRAWN_SPLIT] = partial(_SplitTasks, DRAWN_SPLIT, len(drawn), source, drawn, options)
     description = {**asdict(source), "split_scheme": scheme, "observation_mode": mode}
     return TaskSplits(splits, expert=Expert, description=description, skipped=dict.fromkeys(splits, catalog.left_out))
 
@@ -308,11 +294,6 @@ def _official_tasks(source: CatalogSource, scheme: Scheme, split: str, options: 
     if end is not None and len(goals) < end - first:
         logger.warning("split %r has %d goals, not %d: the catalogue has no more", split, len(goals), end - first)
     return _SplitTasks(split, len(goals), source, goals, options)
-
-
-def _drawn_tasks(source: CatalogSource, options: Mapping[str, Any]) -> _SplitTasks:
-    drawn = published_draw()
-    return _SplitTasks(DRAWN_SPLIT, len(drawn), source, drawn, options)
 
 
 def _generated_suite(
@@ -326,12 +307,7 @@ def _generated_suite(
             f"valid_seen: {counts['valid_seen']} goals requested, but the {shops} shops of {counts['train']} training "
             f"goals reserve only {shops * kept_back}; request fewer, or more training goals"
         )
-    options = {
-        "observation_mode": mode,
-        "max_steps": max_steps,
-        "results": size.results,
-        "page_size": size.page_size,
-    }
+    options = {"observation_mode": mode, "max_steps": max_steps, "results": size.results, "page_size": size.page_size}
     first = CatalogSource(size=size, seed=seed, nouns=nouns)
     places = {
         "train": (first, range(in_training)),

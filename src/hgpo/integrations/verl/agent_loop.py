@@ -20,12 +20,7 @@ from hgpo.assemble import rollout_rules
 from hgpo.envs.base import Task
 from hgpo.envs.env_checker import EnvContractError
 from hgpo.integrations.verl.config import AGENT_LOOP
-from hgpo.integrations.verl.env_pool import (
-    EnvironmentPool,
-    EpisodeLost,
-    VerlPolicy,
-    play_remotely,
-)
+from hgpo.integrations.verl.env_pool import EnvironmentPool, EpisodeLost, VerlPolicy, play_remotely
 from hgpo.integrations.verl.env_worker import WorkerSettings
 from hgpo.integrations.verl.launch import recipe_of
 from hgpo.integrations.verl.rows import EpisodeRows, episode_rows, failure_row
@@ -77,9 +72,8 @@ def training_rows(
     rows = []
     for draw, index in enumerate(task_indices(seed, len(tasks), start, count), start=start):
         task = tasks[index]
-        rows.append(
-            TaskRow(f"{update}/{draw}/{task.id}", task.id, task.kind, split, index, _environment_seed(seed, draw))
-        )
+        of_environment = int(np.random.SeedSequence([seed, _SEED_STREAM, draw]).generate_state(1)[0] >> 1)
+        rows.append(TaskRow(f"{update}/{draw}/{task.id}", task.id, task.kind, split, index, of_environment))
     return rows
 
 
@@ -95,10 +89,6 @@ def as_columns(rows: Sequence[TaskRow]) -> dict[str, list[Any]]:
     """The rows as columns, verl's format of a batch; verl identifies a sample by its `index`."""
     columns = {name: [asdict(row)[name] for row in rows] for name in asdict(rows[0])}
     return {**columns, "index": columns["task_index"]}
-
-
-def _environment_seed(seed: int, number: int) -> int:
-    return int(np.random.SeedSequence([seed, _SEED_STREAM, number]).generate_state(1)[0] >> 1)
 
 
 class _Shared:

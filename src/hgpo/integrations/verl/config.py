@@ -13,11 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hgpo.config import VLLM_ON_CPU, Config, ConfigError, Loss, TrainingSettings
-from hgpo.config.settings import (
-    CriticSettings,
-    PolicySettings,
-    VerlSettings,
-)
+from hgpo.config.settings import CriticSettings, PolicySettings, VerlSettings
 from hgpo.envs.registry import SUITES
 from hgpo.plugins import installed_parts
 from hgpo.runs.trackers import tracker_names
@@ -70,27 +66,19 @@ class Mapped(NamedTuple):
 # ---- what this engine cannot do ------------------------------------------------------------------------------------
 
 
-def check_for_verl(
-    policy: PolicySettings, training: TrainingSettings, verl: VerlSettings, *, environment: str, warm_start: bool
-) -> None:
+def check_for_verl(config: Config) -> None:
     """Reject settings that this engine does not support.
-
-    Args:
-        policy: `[policy]` of the recipe.
-        training: `[training]` of the recipe.
-        verl: `[verl]` of the recipe.
-        environment: name of the environment.
-        warm_start: whether the run begins with a warm start.
 
     Raises:
         ConfigError: names the setting and the remedy.
     """
+    environment, training, verl = config.environment.name, config.training, config.verl
     if ":" not in environment and not installed_parts(SUITES.group).select(name=environment):
         raise ConfigError(
             f"environment.name = {environment!r} is registered only in this process, and environments run in others: "
             "name it 'package.module:factory', or give its package an entry point (docs/environments.md)"
         )
-    _check_policy(policy, verl, warm_start=warm_start)
+    _check_policy(config.policy, verl, warm_start=config.warm_start.enabled)
     _check_ranks(training, verl)
     if training.updates == 0 and not verl.evaluate_only:
         raise ConfigError("training.updates = 0: to evaluate without training, set verl.evaluate_only = true")
@@ -200,9 +188,8 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
         f"{_ACTOR}.shuffle": Mapped(True),
         f"{_ACTOR}.data_loader_seed": Mapped(seed, "run.seed"),
         f"{_ACTOR}.grad_clip": Mapped(training.max_gradient_norm, "training.max_gradient_norm"),
-        f"{_ACTOR}.optim.clip_grad": Mapped(
-            training.max_gradient_norm, "training.max_gradient_norm"
-        ),  # verl reads this one
+        # verl reads this one
+        f"{_ACTOR}.optim.clip_grad": Mapped(training.max_gradient_norm, "training.max_gradient_norm"),
         f"{_ACTOR}.optim.lr": Mapped(training.learning_rate, "training.learning_rate"),
         f"{_ACTOR}.optim.weight_decay": Mapped(training.weight_decay, "training.weight_decay"),
         f"{_ACTOR}.optim.lr_scheduler_type": Mapped(training.learning_rate_schedule, "training.learning_rate_schedule"),
@@ -323,10 +310,7 @@ def _critic(
 def reject_owned(name: str, mapped: Mapping[str, Mapped], *, recomputes_log_probs: bool) -> None:
     """Reject an override of a setting that the recipe decides. `config.toml` and reports show the recipe's value.
 
-    Args:
-        name: verl's setting that `[verl.overrides]` names.
-        mapped: verl's settings that the recipe decides.
-        recomputes_log_probs: whether the trainer recomputes the log-probs of sampled tokens.
+    `name` is verl's name, which `[verl.overrides]` has; `mapped` are verl's settings that the recipe decides.
 
     Raises:
         ConfigError: names the setting of the recipe to change instead.

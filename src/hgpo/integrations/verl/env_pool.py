@@ -159,12 +159,7 @@ class EnvironmentPool:
 
 
 class RemoteEnvironment:
-    """One environment in a worker, started by `EnvironmentPool.start`.
-
-    Attributes:
-        observation: the first observation.
-        info: the first info.
-    """
+    """One environment in a worker, started by `EnvironmentPool.start`; it has the first `observation` and `info`."""
 
     def __init__(self, worker: _Worker, slot: int, first: Mapping[str, Any], free: Callable[[], None]) -> None:
         """`first` is the worker's answer to the start; `free` is called once, when the episode is over."""
@@ -198,10 +193,7 @@ class RemoteEnvironment:
 class _Worker:
     """A worker process, and its unanswered requests.
 
-    Attributes:
-        process: the process.
-        lost: why the process is gone; empty while it runs.
-        ready: set when the process has built its suite.
+    `lost` says why the process is gone, and is empty while it runs; `ready` is set when it has built its suite.
     """
 
     def __init__(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hgpo.config import Config
@@ -22,11 +21,8 @@ if TYPE_CHECKING:
 
 _CONTEXTS = 2 * GIB  # CUDA contexts and libraries of the training process and of vLLM; a guess
 _ASLEEP = 4 * GIB  # CUDA graphs and buffers that vLLM keeps while the policy is updated; a guess
-_FUSED_CHUNK, _FUSED_LOGIT, _LOGIT = (
-    512,
-    22,
-    4,
-)  # with fused kernels: tokens at a time, bytes per logit; without: factor
+_FUSED_CHUNK, _FUSED_LOGIT = 512, 22  # with fused kernels: tokens at a time, bytes per logit
+_LOGIT = 4  # without them: factor of a number's bytes
 _PROMPT_SHARE = 2  # only responses have logits; prompts are assumed to have half their longest length
 # Published: 282 to 298 s per update. Assumed: 1.5B on ALFWorld, on two GPUs; the kind of GPU is not known.
 _PUBLISHED_SECONDS, _PUBLISHED_GPUS, _PUBLISHED_PARAMETERS, _PUBLISHED_STEPS = 290, 2, 1_543_714_304, 16 * 8 * 50
@@ -59,21 +55,25 @@ class Finding:
         return f"{self.what}: {self.found}" + (f": {self.remedy}" if self.remedy else "")
 
 
-def memory_finding(policy: PolicySettings, verl_config: VerlConfig, gpu: int) -> Finding:
-    """The memory estimate for a GPU of `gpu` bytes, with a remedy if it exceeds them; never fatal."""
+def memory_findings(policy: PolicySettings, verl_config: VerlConfig, gpu: int, host: int | None) -> list[Finding]:
+    """The estimates for a GPU and for a host, if known, of so many bytes; with a remedy if too small; never fatal."""
     from hgpo.training.run_plan import memory_needed, summarise_model  # loads PyTorch
 
-    needed, found = memory_needed(estimate_gpu_memory(summarise_model(policy), verl_config, gpu), gpu / GIB)
-    return Finding("GPU memory", found, _MORE_MEMORY if needed * GIB > gpu else "")
+    model = summarise_model(policy)
+    needs = [("GPU memory", estimate_gpu_memory(model, verl_config, gpu), gpu, _MORE_MEMORY)]
+    if host:
+        needs.append(("host memory", {"a node": estimate_host_memory(model, verl_config)}, host, _MORE_HOST_MEMORY))
+    found = []
+    for what, phases, size, remedy in needs:
+        needed, text = memory_needed(phases, size / GIB)
+        found.append(Finding(what, text, remedy if needed * GIB > size else ""))
+    return found
 
 
 def estimate_gpu_memory(model: ModelSummary, verl_config: VerlConfig, gpu: int) -> dict[str, dict[str, float]]:
     """GiB by phase and by part. Phases follow each other, so the largest one decides.
 
-    Args:
-        model: sizes of the trained model.
-        verl_config: verl's composed configuration.
-        gpu: bytes of the GPU; vLLM takes a share of them.
+    `gpu` is the bytes of the GPU; vLLM takes a share of them.
     """
     part, trainer = verl_config["actor_rollout_ref"], verl_config["trainer"]
     settings, engine, rollout = part["model"], part["actor"]["fsdp_config"], part["rollout"]
@@ -113,14 +113,6 @@ def estimate_gpu_memory(model: ModelSummary, verl_config: VerlConfig, gpu: int) 
         },
     }
     return {name: {part: size / GIB for part, size in parts.items()} for name, parts in phases.items()}
-
-
-def host_memory_finding(policy: PolicySettings, verl_config: VerlConfig, memory: int) -> Finding:
-    """The memory estimate for a machine of `memory` bytes, with a remedy if it exceeds them; never fatal."""
-    from hgpo.training.run_plan import memory_needed, summarise_model  # loads PyTorch
-
-    needed, found = memory_needed({"a node": estimate_host_memory(summarise_model(policy), verl_config)}, memory / GIB)
-    return Finding("host memory", found, _MORE_HOST_MEMORY if needed * GIB > memory else "")
 
 
 def estimate_host_memory(model: ModelSummary, verl_config: VerlConfig) -> dict[str, float]:
@@ -163,7 +155,8 @@ def cost_findings(config: Config) -> list[Finding]:
     training, rollout = config.training, config.rollout
     steps = training.updates * rollout.tasks_per_update * rollout.group_size * config.environment.max_steps
     disk = estimate_disk(model, training.keep_checkpoints, config.policy.lora.rank)
-    free = shutil.disk_usage(_existing(config.run_directory)).free
+    path = config.run_directory.expanduser().resolve()
+    free = shutil.disk_usage(next(folder for folder in (path, *path.parents) if folder.exists())).free
     remedy = "lower training.keep_checkpoints, or choose another run.directory" if disk > free else ""
     hours = f"about {estimate_gpu_hours(model, steps):.0f}, without evaluations: {_HOURS_FROM}"
     held = f"about {disk / 10**9:.0f} GB of checkpoints; {free / 10**9:.0f} GB free"
@@ -184,12 +177,6 @@ def estimate_disk(model: ModelSummary, keep_checkpoints: int, lora_rank: int) ->
     """
     trained = model.adapter_parameters(lora_rank) if lora_rank else model.parameters
     return (keep_checkpoints + 1) * 16 * trained
-
-
-def _existing(path: Path) -> Path:
-    """The path, or its nearest parent that exists."""
-    path = path.expanduser().resolve()
-    return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 def _weights_and_gradients(

@@ -95,9 +95,8 @@ def train(config: Config, reporter: Reporter) -> RunDirectory:
     where = training_processes(config.policy, config.verl)
     for line in plan_lines(config, summarise_model(config.policy).parameters, where):
         reporter.say(line)
-    training_suite(
-        config.environment, config.evaluation, config.warm_start
-    )  # rejects settings that the tasks do not fit
+    # Rejects settings that the tasks do not fit.
+    training_suite(config.environment, config.evaluation, config.warm_start)
     with new_run(config):
         return _run(run, config, reporter)
 
@@ -254,17 +253,15 @@ def _start_ray(verl: VerlSettings, verl_config: Any, *, quiet: bool) -> None:
 def compose(config: Config, *, run_directory: Path | None = None) -> Any:
     """The complete, validated `DictConfig` of the run; its table `RECIPE_KEY` is the recipe, for the workers.
 
-    Args:
-        config: the recipe.
-        run_directory: the run's folder; default: that of the recipe.
+    `run_directory` replaces the recipe's folder of the run.
 
     Raises:
         ConfigError: verl does not have or rejects a setting, an override contradicts the recipe, or a tracker is not
             available.
     """
     installed = require_verl()
-    environment, policy, training, verl = config.environment, config.policy, config.training, config.verl
-    check_for_verl(policy, training, verl, environment=environment.name, warm_start=config.warm_start.enabled)
+    policy, training, verl = config.policy, config.training, config.verl
+    check_for_verl(config)
     check_mode(policy, training, verl)
     check_trackers(config.tracking, config.run.engine)
     _set_environment(policy, verl, config.run.threads)

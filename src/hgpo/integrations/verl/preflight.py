@@ -22,7 +22,7 @@ from pathlib import Path
 
 from hgpo.config import ConfigError
 from hgpo.config.settings import PolicySettings
-from hgpo.integrations.verl.estimates import Finding, VerlConfig, host_memory_finding, memory_finding
+from hgpo.integrations.verl.estimates import Finding, VerlConfig, memory_findings
 from hgpo.integrations.verl.verl_api import SUPPORTED, TESTED, differences
 from hgpo.runs.metrics import memory_field
 from hgpo.utils.text import counted
@@ -145,9 +145,8 @@ def gpu_findings(verl_config: VerlConfig, machines: Sequence[Machine], policy: P
     needed |= {"flash-attn"} if attention == "flash_attention_2" else set()
     packages = [finding for machine in with_gpus for finding in package_findings(machine, needed)]
     smallest = min(min(machine.gpus or ()) for machine in with_gpus)
-    hosts = [machine.memory for machine in with_gpus if machine.memory]
-    of_host = [host_memory_finding(policy, verl_config, min(hosts))] if hosts else []
-    return [*packages, memory_finding(policy, verl_config, smallest), *of_host]
+    host = min((machine.memory for machine in with_gpus if machine.memory), default=None)
+    return [*packages, *memory_findings(policy, verl_config, smallest, host)]
 
 
 # ---- Ray -----------------------------------------------------------------------------------------------------------

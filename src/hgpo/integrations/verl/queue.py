@@ -34,7 +34,6 @@ SCORED = ("input_ids", "position_ids", "prompts", "responses", "response_mask")
 TRAINED = (*SCORED, "old_log_probs", "advantages", "ref_log_prob", "rollout_is_weights")
 """Columns that an update reads; the last two exist only with a KL term or a correction."""
 
-
 TRAINING = "train"
 """verl's partition of the training tasks and their steps."""
 
@@ -82,11 +81,6 @@ def skipped(steps: BatchSteps, advantages: Advantages, settings: TrainingSetting
         for key, record, value in zip(steps.keys, steps.records, advantages.values, strict=True)
         if (settings.skip_cut_responses and not record.finished) or (settings.skip_zero_advantage and value == 0)
     }
-
-
-def steps_that_count(steps: BatchSteps, settings: TrainingSettings) -> int:
-    """Number of steps that determines the number of mini-batches: all, except cut responses that are skipped."""
-    return sum(record.finished or not settings.skip_cut_responses for record in steps.records)
 
 
 def leave_out(batch: Any, keys: set[str]) -> None:

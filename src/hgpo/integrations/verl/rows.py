@@ -44,9 +44,11 @@ class EpisodeRows:
 def episode_rows(turns: Sequence[tuple[StepRecord, Response]]) -> EpisodeRows:
     """One row per step."""
     prompts, responses = [record.prompt_ids for record, _ in turns], [record.token_ids for record, _ in turns]
-    tags = [
-        {**_lengths(record), **{name: response.details.get(name) for name in _VERSIONS}} for record, response in turns
-    ]
+    tags = []
+    for record, response in turns:
+        prompt, generated = len(record.prompt_ids), len(record.token_ids)
+        lengths = {"prompt_len": prompt, "response_len": generated, "seq_len": prompt + generated}
+        tags.append({**lengths, **{name: response.details.get(name) for name in _VERSIONS}})
     log_probs = [record.log_probs for record, _ in turns]
     return EpisodeRows(_columns(prompts, responses, log_probs, [record for record, _ in turns]), tags)
 
@@ -62,11 +64,6 @@ def unpack_records(stored: torch.Tensor) -> list[StepRecord | str]:
     """The rows of the column `RECORD`: records, and messages of `failure_row`."""
     values, ends = stored.values().numpy(), stored.offsets().tolist()  # type: ignore[attr-defined]  # of nested ones
     return [pickle.loads(values[start:end].data) for start, end in pairwise(ends)]  # noqa: S301  # written by this run's own workers
-
-
-def _lengths(record: StepRecord) -> dict[str, int]:
-    prompt, response = len(record.prompt_ids), len(record.token_ids)
-    return {"prompt_len": prompt, "response_len": response, "seq_len": prompt + response}
 
 
 def _columns(

@@ -59,7 +59,6 @@ from hgpo.integrations.verl.queue import (
     reference_log_probs,
     skipped,
     staleness,
-    steps_that_count,
     wait_for_a_group,
 )
 from hgpo.integrations.verl.verl_api import transfer_queue
@@ -154,7 +153,8 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
     def _get_required_batch_multiple(self, dp_size: int) -> int:
         """The number of rows in all mini-batches; verl pads the batch to it."""
         training = self.recipe.training
-        counted = steps_that_count(self.update_state.steps, training)
+        # Cut responses that are skipped do not count; steps with advantage 0 do.
+        counted = sum(record.finished or not training.skip_cut_responses for record in self.update_state.steps.records)
         update_cut = cut(self.update_state.rows, training.mini_batch_size, dp_size, counted)
         self.update_state = replace(self.update_state, cut=update_cut)
         return update_cut.mini_batches * update_cut.size

@@ -39,11 +39,6 @@ def suggested(settings: Config) -> dict[str, Any]:
     return suggested_settings(settings)
 
 
-def check(settings: Config) -> None:
-    warm_start, name = settings.warm_start.enabled, settings.environment.name
-    check_for_verl(settings.policy, settings.training, settings.verl, environment=name, warm_start=warm_start)
-
-
 def test_the_published_settings_in_verls_words() -> None:
     found = mapped()
     expected = {
@@ -205,7 +200,7 @@ def test_an_adapter_is_told_in_verls_words() -> None:
     assert found[prefix + "target_modules"] == ["q_proj", "v_proj"]
     assert prefix + "lora_rank" not in mapped()
     with pytest.raises(ConfigError, match=r"policy\.lora\.alpha = 1\.5"):
-        check(config(policy={"model": "some/model", "lora": {"rank": 1, "alpha": 1.5}}))
+        check_for_verl(config(policy={"model": "some/model", "lora": {"rank": 1, "alpha": 1.5}}))
 
 
 def stored_rows(**sections: Any) -> int:
@@ -246,8 +241,8 @@ def test_the_queue_holds_an_evaluation_and_the_batches_that_are_sampled_ahead() 
 )
 def test_unsupported_settings_are_rejected(sections: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        check(config(**sections))
-    check(config(environment={"name": "corridor:CorridorSuite"}))
+        check_for_verl(config(**sections))
+    check_for_verl(config(environment={"name": "corridor:CorridorSuite"}))
 
 
 def test_dotted_values_name_everything_that_is_set() -> None:

@@ -30,12 +30,7 @@ _UNSEEN_PAIR_EVERY = 5
 
 @dataclass(frozen=True, slots=True)
 class TaskInstance:
-    """A goal on a floor plan, such as two pillows on a sofa in `living03`.
-
-    Attributes:
-        goal: the goal.
-        plan: the floor plan.
-    """
+    """A goal on a floor plan, such as two pillows on a sofa in `living03`."""
 
     goal: Goal
     plan: FloorPlan

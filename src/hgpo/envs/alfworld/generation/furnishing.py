@@ -169,16 +169,13 @@ def _possible_kinds(plan: FloorPlan, object_kinds: frozenset[str]) -> list[str]:
 
 def _draw_place(kind: str, goal: Goal, plan: FloorPlan, rng: np.random.Generator) -> Receptacle | None:
     """A receptacle for an object, drawn by the frequencies of its kind; None if no receptacle can contain it."""
-    places, cumulative = _places(kind, _excluded(kind, goal), plan)
+    # An object that only has to be moved does not start in a target.
+    excluded = goal.target_kind if kind == goal.object_kind and goal.task_type not in APPLIANCES else None
+    places, cumulative = _places(kind, excluded, plan)
     if not places:
         return None
     # As `rng.choice(len(places), p=...)` without its checks of `p`, which are slow for thousands of draws.
     return places[int(cumulative.searchsorted(rng.random(), side="right"))]
-
-
-def _excluded(kind: str, goal: Goal) -> str | None:
-    """The receptacle kind in which an object may not start: the target, if the object only has to be moved."""
-    return goal.target_kind if kind == goal.object_kind and goal.task_type not in APPLIANCES else None
 
 
 @lru_cache(maxsize=4096)

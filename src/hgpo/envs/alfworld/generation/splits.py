@@ -101,14 +101,7 @@ def game_key(game: Game) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The distribution of the games of a split.
-
-    Attributes:
-        size: size of the games.
-        instances: task type -> its task instances.
-        object_kinds: kinds that may be placed.
-        words: words that the games may use; None for any.
-    """
+    """The distribution of the games of a split: `instances` by task type; `words` that games may use, None for any."""
 
     size: Size
     instances: Mapping[str, Sequence[TaskInstance]]

@@ -177,15 +177,9 @@ _COSTS = "="  # (= (total-cost) 0) and distances, which only planners use
 
 
 class ProblemReader:
-    """The content of one problem. `ValueError` for an invalid one.
+    """The content of one problem, in the words of `hgpo.envs.alfworld.game.Game`. `ValueError` for an invalid one.
 
-    Attributes:
-        agent_location: the initial location of the agent.
-        locations: all locations.
-        goal: the goal, as one of the six templates.
-        can_contain: pairs (receptacle kind, object kind that it can contain).
-        receptacles: those with at least one fact, in the order of their declaration.
-        objects: the same.
+    `receptacles` and `objects` are those with at least one fact, in the order of their declaration.
     """
 
     def __init__(self, problem: list[Expression]) -> None:

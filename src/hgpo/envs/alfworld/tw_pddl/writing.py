@@ -17,13 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from hgpo.envs.alfworld.actions import (
-    CLEANING_KINDS,
-    COOLING_KINDS,
-    HEATING_KINDS,
-    KNIFE_KINDS,
-    Layout,
-)
+from hgpo.envs.alfworld.actions import CLEANING_KINDS, COOLING_KINDS, HEATING_KINDS, KNIFE_KINDS, Layout
 from hgpo.envs.alfworld.game import TASK_TYPES, Game, GameObject, Goal, Receptacle
 from hgpo.envs.alfworld.generation.floor_plans import SIZES, Size
 from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES, GeneratedGames
