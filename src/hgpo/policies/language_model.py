@@ -118,7 +118,7 @@ class LanguageModel:
 def check_positions(language_model: LanguageModel) -> None:
     """Reject prompt and response lengths that exceed the model's positions, with a `ValueError`."""
     prompt, response = language_model.limits.prompt_tokens, language_model.limits.response_tokens
-    positions = getattr(language_model.model.config, "max_position_embeddings", None)
+    positions = getattr(language_model.model.config.get_text_config(), "max_position_embeddings", None)
     if positions is not None and prompt + response > positions:
         raise ValueError(
             f"max_prompt_tokens {prompt} + max_response_tokens {response} exceed the model's {positions} positions; "
