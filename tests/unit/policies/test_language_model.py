@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from hgpo.policies.language_model import GenerationLimits, LanguageModel
 from hgpo.policies.local import TransformersPolicy
@@ -53,6 +54,16 @@ def test_lengths_beyond_the_models_positions_are_refused():
     model = tiny_model(max_prompt_tokens=60, max_response_tokens=8)
     with pytest.raises(ValueError, match=r"60 . max_response_tokens 8 exceed the model's 64 positions"):
         TransformersPolicy(model)
+
+
+def test_positions_of_a_model_that_reads_pictures_count_too():
+    tiny = tiny_model(max_prompt_tokens=60)
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text = {**sizes, "vocab_size": len(tiny.tokenizer), "head_dim": 8, "max_position_embeddings": 64}
+    config = AutoConfig.for_model("gemma3", text_config=text, vision_config={**sizes, "image_size": 28})
+    model = AutoModelForCausalLM.from_config(config)
+    with pytest.raises(ValueError, match="exceed the model's 64 positions"):
+        TransformersPolicy(LanguageModel.of(model, tiny.tokenizer, tiny.limits))
 
 
 def test_a_change_of_the_model_is_made_when_it_is_asked_for():
