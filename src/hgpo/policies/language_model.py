@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -102,6 +103,7 @@ class LanguageModel:
         _check_vocabulary(model, self.tokenizer, self.encoder)
         ends = end_tokens(model, self.tokenizer)
         model.generation_config.eos_token_id = ends if len(ends) > 1 else ends[0]
+        model.generation_config = _savable(model.generation_config)
         return model
 
     @cached_property
@@ -124,6 +126,16 @@ def check_positions(language_model: LanguageModel) -> None:
             f"max_prompt_tokens {prompt} + max_response_tokens {response} exceed the model's {positions} positions; "
             "lower one of them"
         )
+
+
+def _savable(config: Any) -> Any:
+    """A generation config that transformers saves. Many that it loads have a temperature without `do_sample`."""
+    for sampled in (config.do_sample, True):
+        config.do_sample = sampled
+        with suppress(ValueError):
+            config.validate(strict=True)
+            return config
+    return type(config)(eos_token_id=config.eos_token_id)
 
 
 def _check_vocabulary(model: Any, tokenizer: Any, encoder: PromptEncoder) -> None:

@@ -117,6 +117,7 @@ def load_model(
         model, found = AutoModelForCausalLM.from_pretrained(
             name,
             dtype=getattr(torch, dtype),
+            attn_implementation=None,  # PyTorch's where the model supports it, whatever its config.json names
             ignore_mismatched_sizes=True,  # rejected by name below
             output_loading_info=True,
             **weights,

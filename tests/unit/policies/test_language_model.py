@@ -11,7 +11,7 @@ from hgpo.policies.local import TransformersPolicy
 from hgpo.policies.tiny import build_model, build_tokenizer
 from hgpo.training.batching import Sample
 from hgpo.training.log_probs import response_log_probs
-from tiny_models import generate, tiny_model
+from tiny_models import generate, save_tiny_model, tiny_model
 
 LIMITS = GenerationLimits(prompt_tokens=40, response_tokens=8)
 
@@ -64,6 +64,18 @@ def test_positions_of_a_model_that_reads_pictures_count_too():
     model = AutoModelForCausalLM.from_config(config)
     with pytest.raises(ValueError, match="exceed the model's 64 positions"):
         TransformersPolicy(LanguageModel.of(model, tiny.tokenizer, tiny.limits))
+
+
+@pytest.mark.parametrize("flaw", [{"temperature": 0.6, "top_p": 0.9}, {"pad_token_id": -1}])
+def test_a_model_whose_generation_config_transformers_would_not_save_is_saved(tmp_path, flaw):
+    folder = save_tiny_model(tmp_path / "model", ["go left"], hidden_size=16, layers=1, heads=2)
+    path = folder / "generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | flaw))
+    model = LanguageModel.from_pretrained(folder, device="cpu").model
+    model.save_pretrained(tmp_path / "saved")
+    saved = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
+    assert saved["eos_token_id"] == model.config.eos_token_id
+    assert saved.get("temperature") == flaw.get("temperature")
 
 
 def test_a_change_of_the_model_is_made_when_it_is_asked_for():

@@ -53,6 +53,8 @@ def test_attention_is_pytorchs_where_it_computes_the_same(family, options, tmp_p
     )
     stored = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     stored.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"attn_implementation": "flash_attention_2"}))
     loaded, ids = load_model(tmp_path, device="cpu", dtype="float32"), torch.arange(10)[None]
     assert loaded.config._attn_implementation == ("sdpa" if family == "llama" else "eager")
     torch.testing.assert_close(loaded(input_ids=ids).logits, stored(input_ids=ids).logits)
