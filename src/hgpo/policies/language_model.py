@@ -118,9 +118,16 @@ class LanguageModel:
 
 
 def check_positions(language_model: LanguageModel) -> None:
-    """Reject prompt and response lengths that exceed the model's positions, with a `ValueError`."""
+    """Reject prompt and response lengths that exceed the model's positions, with a `ValueError`.
+
+    Beyond the original positions of a "longrope" model, transformers scales the positions of all sequences of a batch
+    anew: log-probs would depend on the batch, and those of a sampled response on earlier tokens' keys in another scale.
+    """
     prompt, response = language_model.limits.prompt_tokens, language_model.limits.response_tokens
-    positions = getattr(language_model.model.config.get_text_config(), "max_position_embeddings", None)
+    config = language_model.model.config.get_text_config()
+    positions, rope = getattr(config, "max_position_embeddings", None), getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":
+        positions = rope["original_max_position_embeddings"]
     if positions is not None and prompt + response > positions:
         raise ValueError(
             f"max_prompt_tokens {prompt} + max_response_tokens {response} exceed the model's {positions} positions; "

@@ -66,6 +66,28 @@ def test_positions_of_a_model_that_reads_pictures_count_too():
         TransformersPolicy(LanguageModel.of(model, tiny.tokenizer, tiny.limits))
 
 
+def test_positions_that_a_model_scales_by_the_length_of_a_batch_are_not_used():
+    tiny = tiny_model(max_prompt_tokens=56)
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    for original in (63, 64):
+        config = AutoConfig.for_model(
+            "phi3",
+            vocab_size=len(tiny.tokenizer),
+            max_position_embeddings=128,
+            original_max_position_embeddings=original,
+            rope_parameters={**rope, "original_max_position_embeddings": original},
+            pad_token_id=0,
+            **sizes,
+        )
+        language_model = LanguageModel.of(AutoModelForCausalLM.from_config(config), tiny.tokenizer, tiny.limits)
+        if original == 64:
+            TransformersPolicy(language_model)
+        else:
+            with pytest.raises(ValueError, match="exceed the model's 63 positions"):
+                TransformersPolicy(language_model)
+
+
 @pytest.mark.parametrize("flaw", [{"temperature": 0.6, "top_p": 0.9}, {"pad_token_id": -1}])
 def test_a_model_whose_generation_config_transformers_would_not_save_is_saved(tmp_path, flaw):
     folder = save_tiny_model(tmp_path / "model", ["go left"], hidden_size=16, layers=1, heads=2)
