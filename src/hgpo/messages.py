@@ -123,7 +123,17 @@ def closes_thought(text: str) -> bool:
     return any(tag[1] or tag[3] for tag in _TAG.finditer(text))
 
 
-def opens_thought(prompt: str) -> bool:
-    """Whether a prompt ends with an opening tag, which the chat templates of some thinking models write."""
+def opened_thought(prompt: str) -> str:
+    """The opening tag that a prompt ends with, which the chat templates of some thinking models write; "" if none."""
     tags = list(_TAG.finditer(prompt))
-    return bool(tags) and not (tags[-1][1] or tags[-1][3]) and not prompt[tags[-1].end() :].strip()
+    opens = tags and not (tags[-1][1] or tags[-1][3]) and not prompt[tags[-1].end() :].strip()
+    return tags[-1][0] if opens else ""
+
+
+def closing_thought(response: str, opened: str) -> str:
+    """A response without a thought, to a prompt that ends with the opening tag `opened`: it closes the thought first.
+
+    Example: `closing_thought("go to shelf 1", "<think>") == "</think>\\n\\ngo to shelf 1"`.
+    """
+    rest = response.removeprefix(opened)
+    return rest if closes_thought(rest) or not opened else f"{opened[0]}/{opened[1:]}\n\n{rest}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hgpo.messages import Conversation, Message, as_text, encodable, messages_of, opens_thought
+from hgpo.messages import Conversation, Message, as_text, closing_thought, encodable, messages_of, opened_thought
 from hgpo.policies.base import PromptTooLong, TokenIds
 
 _KEPT_PROMPTS = 1024
@@ -60,7 +60,8 @@ class PromptEncoder:
         self._chat = chat or Chat()
         self._as_parts = _check_chat(tokenizer, self._chat)
         [shown] = _as_chats(tokenizer, [messages_of("?")], self._chat, self._as_parts)
-        self.opens_thought = opens_thought(shown)
+        self._opened = opened_thought(shown)
+        self.opens_thought = bool(self._opened)
         self._control_tokens = _control_token_pattern(tokenizer)
         self._keeps_turns: dict[tuple[str, ...], bool] = {}  # by the roles of a conversation
         self._recent: dict[Conversation, TokenIds] = {}
@@ -101,10 +102,10 @@ class PromptEncoder:
         return encoded
 
     def encode_responses(self, responses: Sequence[str], end_token: int) -> list[TokenIds]:
-        """Token ids of each response, with `end_token` at the end."""
+        """Token ids of each demonstrated response, with `end_token` at the end; it first closes an open thought."""
         if not responses:
             return []
-        texts = [encodable(response) for response in responses]
+        texts = [encodable(closing_thought(response, self._opened)) for response in responses]
         return [np.asarray([*ids, end_token], dtype=np.int32) for ids in self._ids(texts)]
 
     def count_prompt_tokens(self, prompts: Sequence[Conversation]) -> list[int]:

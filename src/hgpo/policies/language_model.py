@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -102,6 +103,7 @@ class LanguageModel:
         _check_vocabulary(model, self.tokenizer, self.encoder)
         ends = end_tokens(model, self.tokenizer)
         model.generation_config.eos_token_id = ends if len(ends) > 1 else ends[0]
+        model.generation_config = _savable(model.generation_config)
         return model
 
     @cached_property
@@ -116,14 +118,31 @@ class LanguageModel:
 
 
 def check_positions(language_model: LanguageModel) -> None:
-    """Reject prompt and response lengths that exceed the model's positions, with a `ValueError`."""
+    """Reject prompt and response lengths that exceed the model's positions, with a `ValueError`.
+
+    Beyond the original positions of a "longrope" model, transformers scales the positions of all sequences of a batch
+    anew: log-probs would depend on the batch, and those of a sampled response on earlier tokens' keys in another scale.
+    """
     prompt, response = language_model.limits.prompt_tokens, language_model.limits.response_tokens
-    positions = getattr(language_model.model.config, "max_position_embeddings", None)
+    config = language_model.model.config.get_text_config()
+    positions, rope = getattr(config, "max_position_embeddings", None), getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":
+        positions = rope["original_max_position_embeddings"]
     if positions is not None and prompt + response > positions:
         raise ValueError(
             f"max_prompt_tokens {prompt} + max_response_tokens {response} exceed the model's {positions} positions; "
             "lower one of them"
         )
+
+
+def _savable(config: Any) -> Any:
+    """A generation config that transformers saves. Many that it loads have a temperature without `do_sample`."""
+    for sampled in (config.do_sample, True):
+        config.do_sample = sampled
+        with suppress(ValueError):
+            config.validate(strict=True)
+            return config
+    return type(config)(eos_token_id=config.eos_token_id)
 
 
 def _check_vocabulary(model: Any, tokenizer: Any, encoder: PromptEncoder) -> None:

@@ -117,7 +117,7 @@ def load_model(
         model, found = AutoModelForCausalLM.from_pretrained(
             name,
             dtype=getattr(torch, dtype),
-            attn_implementation="sdpa",
+            attn_implementation=None,  # PyTorch's where the model supports it, whatever its config.json names
             ignore_mismatched_sizes=True,  # rejected by name below
             output_loading_info=True,
             **weights,
@@ -127,6 +127,8 @@ def load_model(
     refuse_incomplete(
         source, missing=found["missing_keys"], surplus=found["unexpected_keys"], misshapen=sorted(misshapen)
     )
+    if getattr(model.config.get_text_config(), "attn_logit_softcapping", None):
+        model.set_attn_implementation("eager")  # PyTorch's attention ignores the cap (Gemma 2)
     model.to(where).eval()
     return model  # type: ignore[no-any-return]
 

@@ -233,7 +233,9 @@ class _Decoder:
     def _lay_out(self, distinct: list[TokenIds], rows: int, max_tokens: int, pad_token: int) -> PromptLayout:
         """The layout of the prompts; also makes a cache for them and their responses."""
         layout = apart = lay_out_apart(distinct, pad_token)
-        if sum(parameter.numel() for parameter in self.model.parameters()) >= _SHARE_FROM:
+        # Models with an attention of their own may take distances between columns for distances between tokens.
+        plain = self.model.config.get_text_config(decoder=True)._attn_implementation == _PLAIN
+        if plain and sum(parameter.numel() for parameter in self.model.parameters()) >= _SHARE_FROM:
             layout = lay_out_together(distinct, pad_token, overhead=self._pace.forward_tokens)
         self._cache = ResponseCache.of(self.model, rows, layout.ids_UP.shape[1] + max_tokens)
         self._reads_in_parts = self._cache is not None and self._cache.in_place
@@ -279,7 +281,11 @@ class _Decoder:
             logits_to_keep=1,
             **last_columns(self.model, 1),
         )
-        self._cache = getattr(output, self._cache_name)
+        self._cache = getattr(output, self._cache_name, None)
+        if self._cache is None:
+            raise ValueError(
+                f"{type(self.model).__name__} returns no key-value cache, so it cannot be sampled from here"
+            )
         return output.logits[:, -1]  # type: ignore[no-any-return]
 
     def step(self, t: int, uniform_A: torch.Tensor | None, temperature: float) -> bool:

@@ -266,7 +266,12 @@ def fingerprint(model: Any, whole: Callable[[torch.Tensor], torch.Tensor] = _as_
 def _base_weights(model: Any) -> list[tuple[str, torch.Tensor]]:
     """Names as in a model without an adapter, and the weights."""
     parameters = base_model(model).named_parameters()
-    return [(name.replace(".base_layer.", "."), weight) for name, weight in parameters if ".lora_" not in name]
+    return [(_plain(name), weight) for name, weight in parameters if ".lora_" not in name]
+
+
+def _plain(name: str) -> str:
+    """A weight's name as in a model without an adapter; peft wraps experts in one layer for each adapted weight."""
+    return name.replace(".base_layer", "")
 
 
 def merged_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -282,17 +287,20 @@ def merged_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
     """
     base = base_model(model)
-    adapted = {name: module for name, module in base.named_modules() if hasattr(module, "base_layer")}
+    adapted = {
+        f"{_plain(name)}.{getattr(module, 'parameter_name', 'weight')}": module
+        for name, module in base.named_modules()
+        if hasattr(module, "base_layer")
+    }
     kept: dict[int, str] = {}  # name by tensor id, which tied names share
     for stored, tensor in base.state_dict(keep_vars=True).items():
         if ".lora_" in stored:
             continue
-        name = stored.replace(".base_layer.", ".")
-        layer, _, kind = name.rpartition(".")
+        name = _plain(stored)
         first = kept.setdefault(id(tensor), name)
-        if first != name and layer not in adapted and first.rpartition(".")[0] not in adapted:
+        if first != name and name not in adapted and first not in adapted:
             continue
-        yield name, _merged(tensor, adapted[layer]) if layer in adapted and kind == "weight" else tensor.detach()
+        yield name, _merged(tensor, adapted[name]) if name in adapted else tensor.detach()
 
 
 @torch.no_grad()

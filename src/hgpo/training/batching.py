@@ -81,6 +81,7 @@ ROW_TOKENS = 512
 _WIDE_ENOUGH = 256  # hidden size from which computing tokens takes longer than laying out trees
 logger = logging.getLogger(__name__)
 _LOGIT_TOLERANCE = 1e-3  # of logits computed in two ways; a scale or a cap changes them by far more
+_ENLARGED = 100.0  # factor on hidden states, since a cap hardly changes small logits
 _TOLERANCE, _LOW_TOLERANCE = 1e-3, 5e-2  # of hidden states (float32, other types); an ignored mask changes them more
 _TRIED = ([0, 1, 2, 3, 4, 5], [0, 1, 2, 5, 4])  # two samples with a common prefix; every vocabulary has these ids
 
@@ -220,7 +221,10 @@ def _reads_checked(model: Any) -> bool:
     if parts is None or config._attn_implementation != "sdpa" or kinds != {"full_attention"} or looks_back:
         return False
     with adapter_off(model):  # its dropout would make two passes differ
-        return _makes_the_same_of_a_branch(parts[0], model.device)
+        try:
+            return _makes_the_same_of_a_branch(parts[0], model.device)
+        except (ValueError, TypeError, IndexError, RuntimeError):  # of models that read a mask [B, S] only
+            return False
 
 
 def _makes_the_same_of_a_branch(body: Any, device: torch.device) -> bool:
@@ -259,8 +263,9 @@ def _split_checked(model: Any) -> tuple[Any, torch.nn.Module] | None:
     body, head = causal.base_model, causal.get_output_embeddings()
     if body is causal or head is None:
         return None
-    ids = torch.zeros((1, 2), dtype=torch.long, device=causal.device)
-    with adapter_off(model):  # its dropout would make two passes differ
+    ids = torch.tensor([[1, 2]], device=causal.device)  # not of padding only, whose embedding can be 0
+    # An adapter's dropout would make two passes differ.
+    with adapter_off(model), head.register_forward_pre_hook(lambda _, inputs: (_ENLARGED * inputs[0],)):
         logits = causal(input_ids=ids, use_cache=False).logits.float()
         found = head(body(input_ids=ids, use_cache=False).last_hidden_state).float()
     if found.shape == logits.shape and torch.allclose(found, logits, atol=_LOGIT_TOLERANCE, rtol=_LOGIT_TOLERANCE):

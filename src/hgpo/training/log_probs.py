@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -292,11 +293,9 @@ def response_log_probs(
 
 @contextmanager
 def recomputed_layers(model: Any) -> Iterator[None]:
-    """In the block, forward passes with gradients store only the inputs of layers (gradient checkpointing).
+    """In the block, forward passes store only the inputs of layers (gradient checkpointing); they may use no cache.
 
-    transformers does so only in training mode, which would switch dropout on. Here only the layers' own flags are set;
-    their submodules stay in evaluation mode. The flags are reset after the block, because a layer that recomputes
-    accepts no key-value cache, which sampling needs.
+    transformers does so only in training mode, which would switch dropout on.
 
     Raises:
         ValueError: the model has no layers that can be recomputed.
@@ -307,15 +306,13 @@ def recomputed_layers(model: Any) -> Iterator[None]:
             f"training.gradient_checkpointing: {type(model).__name__} has no layers that can be recomputed; set it to "
             "false, and lower training.micro_batch_tokens instead"
         )
-    if not layers[0].gradient_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
     for layer in layers:
-        layer.training = True  # not recursive, unlike layer.train()
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
     try:
         yield
     finally:
         for layer in layers:
-            layer.training = False
+            del layer.forward  # only the instance's
 
 
 def return_freed_memory() -> bool:

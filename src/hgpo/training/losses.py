@@ -98,14 +98,14 @@ def value_loss(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The clipped value loss, float32[B], and where the clip applied, bool[B].
 
-        loss = max((V - target)², (old + clamp(V - old, -clip, clip) - target)²) / 2
+        loss = max((V - target)², (clamp(V, old - clip, old + clip) - target)²) / 2
 
     Source: the PPO implementation of OpenAI baselines. With `clip` None, it is half the squared error.
     """
     error_B = (value_B - target_B).square()
     if clip is None:
         return error_B / 2, torch.zeros_like(error_B, dtype=torch.bool)
-    clipped_B = (old_B + (value_B - old_B).clamp(-clip, clip) - target_B).square()
+    clipped_B = (value_B.clamp(old_B - clip, old_B + clip) - target_B).square()
     return torch.maximum(error_B, clipped_B) / 2, clipped_B > error_B
 
 

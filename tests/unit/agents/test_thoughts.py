@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from hgpo.agents import TEMPLATES, AgentContext, AgentSpec, ParsedAction, make_agent
 from hgpo.agents.prompts import clean_action, parse_tagged
 from hgpo.agents.react import MAX_REMEMBERED_CHARACTERS, remembered
-from hgpo.messages import opens_thought, thought_spans, without_thoughts
+from hgpo.messages import opened_thought, thought_spans, without_thoughts
 from hgpo.policies.base import Response
 from hgpo.policies.chat import PromptEncoder
+from hgpo.policies.tiny import build_tokenizer
 from hgpo.rollout.episode import Episode, EpisodeIds
 from hgpo.rollout.prompts import Prompt, RolloutRules
 from hgpo.tool_calls import ToolCall
@@ -166,17 +167,17 @@ def test_a_long_thought_or_answer_does_not_push_its_action_out_of_the_history() 
 
 
 @pytest.mark.parametrize(
-    ("prompt", "opens"),
+    ("prompt", "opened"),
     [
-        ("<|assistant|>\n<think>\n", True),
-        ("<|assistant|><think>", True),
-        ("<|assistant|>\n<think>\n\n</think>\n\n", False),
-        ("<|assistant|>\n", False),
-        ("<|system|>Write <think>.<|assistant|>", False),
+        ("<|assistant|>\n<think>\n", "<think>"),
+        ("<|assistant|>[THINK]", "[THINK]"),
+        ("<|assistant|>\n<think>\n\n</think>\n\n", ""),
+        ("<|assistant|>\n", ""),
+        ("<|system|>Write <think>.<|assistant|>", ""),
     ],
 )
-def test_a_prompt_that_ends_in_a_thought_is_known(prompt: str, opens: bool) -> None:
-    assert opens_thought(prompt) == opens
+def test_a_prompt_that_ends_in_a_thought_is_known(prompt: str, opened: str) -> None:
+    assert opened_thought(prompt) == opened
 
 
 @pytest.mark.parametrize(("ending", "thinks"), [("<think>\n", True), ("<think>\n\n</think>\n\n", False), ("", False)])
@@ -236,6 +237,19 @@ def test_a_prefilled_thought_counts_as_a_thought(ponder: str) -> None:
     assert not played(TEMPLATES.get("reasoning"), f"Not it.</think>{TABLE}", in_thought=False)[0].valid
     other = f"Not {FRIDGE}.</seed:think>\nAction: look"
     assert played(REACT, other, in_thought=True)[0] == ParsedAction("look", True)
+
+
+@pytest.mark.parametrize("opening", ["<think>\n", "[THINK]", "<seed:think>"])
+@pytest.mark.parametrize("agent", ["direct compact", "direct reasoning", "react", "tools"])
+def test_a_demonstration_closes_a_prefilled_thought(agent: str, opening: str) -> None:
+    name, _, template_name = agent.partition(" ")
+    template = make_agent(name, AgentSpec("corridor", template_name, 2)).template
+    command = ToolCall("look", {"at": "fridge"}).action if name == "tools" else "go to fridge 1"
+    tokenizer = build_tokenizer([template.respond(command), "</think> [/THINK] </seed:think>"])
+    tokenizer.chat_template += opening
+    encoder = PromptEncoder(tokenizer, 40)
+    [text] = encoder.decode(encoder.encode_responses([template.respond(command)], tokenizer.eos_token_id))
+    assert played(template, text, in_thought=encoder.opens_thought)[0] == ParsedAction(command, True)
 
 
 OTHER_TAGS = ("</think>", "<think></think>", "<think><think></think>")

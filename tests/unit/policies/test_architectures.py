@@ -124,6 +124,23 @@ def test_log_probs_are_those_of_a_fresh_forward_pass(family):
     assert_scored_alike(model, prompts, sample(model, prompts, uniform_BT, 0.7), 0.7)
 
 
+def test_a_model_that_measures_distances_in_columns_shares_no_beginnings(monkeypatch):
+    monkeypatch.setattr(sampling, "_SHARE_FROM", 0)
+    monkeypatch.setattr(sampling, "_CPU", sampling._Pace(0, 1))
+    config = AutoConfig.for_model(
+        "mpt", vocab_size=VOCABULARY, d_model=16, n_layers=2, n_heads=2, initializer_range=0.5
+    )
+    model, beginning = AutoModelForCausalLM.from_config(config).eval(), np.arange(3, 23, dtype=np.int32)
+    prompts = [np.append(beginning, np.full(count, 30, dtype=np.int32)) for count in (1, 9)]
+    assert_scored_alike(model, prompts, sample(model, prompts), 1.0)
+
+
+def test_a_model_without_a_key_value_cache_is_named():
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model("openai-gpt", vocab_size=VOCABULARY, n_embd=12))
+    with pytest.raises(ValueError, match="OpenAIGPTLMHeadModel returns no key-value cache"):
+        sample(model, random_prompts(2))
+
+
 @pytest.mark.slow
 def test_prompts_are_read_in_parts_of_similar_length():
     model, prompts = large_enough_to_read_in_parts(), random_prompts(60, longest=60)

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from hgpo.policies.language_model import LanguageModel
 from hgpo.policies.loading import IncompleteModelError, check_source, load_model, load_tokenizer, resolve_device
@@ -29,6 +30,34 @@ def test_a_whole_model_is_loaded(folder):
     assert not model.training
     assert model.dtype == torch.float32
     assert load_tokenizer(folder).chat_template
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        ("gemma2", {"head_dim": 8, "attn_logit_softcapping": 0.1, "initializer_range": 0.5}),
+        ("gpt_oss", {"head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1}),
+        ("llama", {}),
+    ],
+)
+def test_attention_is_pytorchs_where_it_computes_the_same(family, options, tmp_path):
+    config = AutoConfig.for_model(
+        family,
+        vocab_size=20,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        **options,
+    )
+    stored = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    stored.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"attn_implementation": "flash_attention_2"}))
+    loaded, ids = load_model(tmp_path, device="cpu", dtype="float32"), torch.arange(10)[None]
+    assert loaded.config._attn_implementation == ("sdpa" if family == "llama" else "eager")
+    torch.testing.assert_close(loaded(input_ids=ids).logits, stored(input_ids=ids).logits)
 
 
 def test_missing_weights_are_an_error_that_names_them(folder):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from peft import get_peft_model_state_dict
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from hgpo.policies.loading import IncompleteModelError, load_model
 from hgpo.policies.weights import (
@@ -24,6 +24,7 @@ from hgpo.policies.weights import (
     has_adapter,
     load_adapter,
     merge_adapter,
+    merged_weights,
     save_adapter,
     set_adapter,
 )
@@ -105,6 +106,31 @@ def test_saved_and_loaded_it_computes_the_same(tmp_path):
     loaded = load_adapter(tiny_model().model, tmp_path)
     assert torch.equal(logits(loaded), logits(model))
     assert trainable(loaded).keys() == trainable(model).keys()
+
+
+def test_experts_get_adapters_too(tmp_path):
+    def experts():
+        torch.manual_seed(0)
+        sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        config = AutoConfig.for_model("mixtral", **sizes, num_key_value_heads=1, num_local_experts=2, vocab_size=20)
+        return AutoModelForCausalLM.from_config(config).eval()
+
+    plain, model = experts(), add_adapter(experts(), Adapter(2, 4), seed=0)
+    with torch.no_grad():
+        for parameter in trainable(model).values():
+            parameter.add_(0.05)
+    assert fingerprint(model) == fingerprint(plain)
+    save_adapter(model, tmp_path)
+    assert torch.equal(logits(load_adapter(experts(), tmp_path)), logits(model))
+    before = plain.state_dict()
+    merged = dict(merged_weights(model))
+    assert merged.keys() == before.keys()
+    assert {name for name in before if not torch.equal(merged[name], before[name])} >= {
+        "model.layers.0.mlp.experts.gate_up_proj",
+        "model.layers.0.mlp.experts.down_proj",
+    }
+    plain.load_state_dict(merged)
+    torch.testing.assert_close(logits(plain), logits(model))
 
 
 def test_it_is_refused_beside_other_weights(tmp_path):

@@ -133,6 +133,13 @@ def test_value_loss_by_hand() -> None:
     assert value_loss(value, target, old, clip=None)[0].tolist() == pytest.approx([0.5, 0.5, 0.005])
 
 
+def test_values_within_the_clip_do_not_count_as_clipped() -> None:
+    value, target, old = torch.randn(3, 1_000, generator=torch.Generator().manual_seed(0))
+    loss, clipped = value_loss(value, target, old, clip=100.0)
+    assert not clipped.any()
+    assert torch.equal(loss, value_loss(value, target, old, clip=None)[0])
+
+
 def test_explained_variance() -> None:
     target = np.array([0.0, 2.0])
     assert explained_variance(target, target + 1) == 1.0

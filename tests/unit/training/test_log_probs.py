@@ -117,29 +117,41 @@ def test_an_entropy_that_is_a_figure_has_no_gradient_and_none_is_none():
 
 
 @pytest.mark.parametrize(
-    "family", ["gemma2", *(pytest.param(family, marks=pytest.mark.slow) for family in ("qwen3", "gpt2"))]
+    ("family", "std", "options"),
+    [
+        ("gemma2", 2.0, {"final_logit_softcapping": 2.0}),
+        ("gemma2", 0.01, {"final_logit_softcapping": 2.0}),  # so small that the cap changes next to nothing
+        ("granite", 2.0, {"logits_scaling": 3.0, "pad_token_id": 0}),  # whose padding has an embedding of 0
+        pytest.param("qwen3", 2.0, {}, marks=pytest.mark.slow),
+        pytest.param("gpt2", 2.0, {}, marks=pytest.mark.slow),
+    ],
 )
-def test_models_that_make_more_of_their_logits_keep_them_whole(family, caplog):
-    tiny = tiny_model()
-    options = {"num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 32} if family != "gpt2" else {}
-    if family == "gemma2":
-        options["final_logit_softcapping"] = 2.0
+def test_models_that_make_more_of_their_logits_keep_them_whole(family, std, options, caplog):
+    model = one_layer(
+        family,
+        **({} if family == "gpt2" else {"num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 32}),
+        **options,
+    )
+    torch.nn.init.normal_(model.get_output_embeddings().weight, std=std)
+    samples = tiny_samples(5)
+    whole, chunked = (token_log_probs(model, samples, max_logits=limit) for limit in (2**26, 100))
+    mask_BT = whole.mask_BT
+    torch.testing.assert_close(chunked.log_prob_BT[mask_BT], whole.log_prob_BT[mask_BT], atol=1e-4, rtol=0)
+    assert ("scales or caps the logits" in caplog.text) == bool(options)
+
+
+def one_layer(family, **options):
+    """A model of another family over the tiny model's vocabulary."""
     config = AutoConfig.for_model(
         family,
-        vocab_size=len(tiny.tokenizer),
+        vocab_size=len(tiny_model().tokenizer),
         hidden_size=16,
         num_hidden_layers=1,
         num_attention_heads=2,
         max_position_embeddings=64,
         **options,
     )
-    model = AutoModelForCausalLM.from_config(config).eval()
-    torch.nn.init.normal_(model.get_output_embeddings().weight, std=2.0)
-    samples = tiny_samples(5)
-    whole, chunked = (token_log_probs(model, samples, max_logits=limit) for limit in (2**26, 100))
-    mask_BT = whole.mask_BT
-    torch.testing.assert_close(chunked.log_prob_BT[mask_BT], whole.log_prob_BT[mask_BT], atol=1e-4, rtol=0)
-    assert ("scales or caps the logits" in caplog.text) == (family == "gemma2")
+    return AutoModelForCausalLM.from_config(config).eval()
 
 
 @pytest.mark.parametrize("max_logits", [2**26, pytest.param(100, marks=pytest.mark.slow)])
@@ -162,6 +174,14 @@ def test_layers_that_are_recomputed_give_the_same_gradient_and_keep_less(max_log
     for name, value in gradient.items():
         torch.testing.assert_close(value, plain_gradient[name], msg=name)
     assert not any(module.training for module in model.modules())
+
+
+def test_layers_with_a_dropout_of_their_own_are_recomputed_without_it():
+    model, samples = one_layer("opt", ffn_dim=32, word_embed_proj_dim=16, dropout=0.5), tiny_samples(5)
+    plain, plain_gradient = graded(model, samples)
+    scores, gradient = graded(model, samples, recompute_layers=True)
+    torch.testing.assert_close(scores.log_prob_BT, plain.log_prob_BT)
+    torch.testing.assert_close(gradient, plain_gradient)
 
 
 def test_sampling_keeps_its_cache_after_layers_were_recomputed():

@@ -180,6 +180,13 @@ def test_a_model_that_does_not_heed_the_mask_is_found_out():
     assert not reads_trees(model)
 
 
+def test_a_model_that_fails_on_a_mask_for_each_token_is_left_alone():
+    from transformers import FalconConfig, FalconForCausalLM
+
+    config = FalconConfig(vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, alibi=True)
+    assert not reads_trees(FalconForCausalLM(config).eval())
+
+
 def test_an_adapters_dropout_does_not_hide_what_its_model_can_do():
     pytest.importorskip("peft")
     model = add_adapter(tiny_model().model, Adapter(4, 400.0, dropout=0.5), seed=0)
