@@ -203,6 +203,21 @@ def test_a_distant_reward_reaches_the_first_step() -> None:
         advantages(StepBatch.from_columns(**columns), gamma=1.0)
 
 
+@pytest.mark.parametrize("unit", [1.0, -1.0, 100.0, -100.0])
+def test_differences_that_may_be_errors_are_0(unit: float) -> None:
+    """Up to 1/10,000 of the state's largest target (x), and up to 1/100,000 of the task's largest reward (y, not z)."""
+    columns: dict[str, Any] = {
+        "group": [0] * 6,
+        "trajectory": list("abcdef"),
+        "step": [0] * 6,
+        "observation": list("xxyyzz"),
+        "action": ["go"] * 6,
+        "reward": [unit * reward for reward in (1.0, 0.9999, 0.0, 1.5e-5, 0.0, 3e-5)],
+    }
+    found = advantages(StepBatch.from_columns(**columns))
+    assert found == [0.0] * 4 + [pytest.approx(-1.5e-5 * unit), pytest.approx(1.5e-5 * unit)]
+
+
 def test_values_of_a_long_loop_are_exact() -> None:
     """99 of 100 steps lead back to the state: V = .01 + .99 * .99 V."""
     columns: dict[str, Any] = {

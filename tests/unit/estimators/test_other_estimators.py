@@ -117,6 +117,17 @@ def test_a_critic_in_place_of_the_means_of_groups() -> None:
     np.testing.assert_allclose(term, 2.0 * expected / (root + 1e-6), rtol=1e-9)
 
 
+@pytest.mark.parametrize("estimator", ["dr_grpo", "gigpo", "grpo", "hgpo", "mixed_effects", "reinforce", "rloo"])
+def test_returns_that_penalties_make_equal_are_equal(estimator: str) -> None:
+    """100000.1 - 100000 is not .1 in floating point; dividing the difference by its std would give +-1."""
+    batch = StepBatch.from_columns(
+        group=[0, 0], trajectory=[0, 1], step=[0, 0], observation=["s", "s"], action=["go", "go"],
+        reward=[100000.1, 0.1], penalty=[100000.0, 0.0],
+    )  # fmt: skip
+    mode = {"mode": "mean_std_norm"} if estimator == "reinforce" else {}
+    assert compute_advantages(batch, estimator, **mode).values.tolist() == [0.0, 0.0]
+
+
 def test_a_bootstrap_belongs_to_the_last_step() -> None:
     columns = {"group": [0, 0], "trajectory": [0, 0], "step": [1, 0], "observation": [0, 0], "reward": [0.0, 0.0]}
     assert StepBatch.from_columns(**columns, bootstrap=[2.0, 0.0]).bootstrap.tolist() == [2.0, 0.0]
