@@ -31,7 +31,7 @@ def variance_explained(
     the mean of its returns there: its steps in a group share the trajectory's outcome and are not independent.
 
     Args:
-        return_P: returns in group order: the members of a group are neighbours.
+        return_P: returns in group order: the members of a group are neighbours, and the groups of a task.
         trajectory_P: number of each step's trajectory.
         task_P: number of each step's task; a group lies inside one task.
         groups: the groups as runs of these steps.
@@ -43,8 +43,6 @@ def variance_explained(
     """
     order_P, visits = visits_of(groups.run_N, trajectory_P)
     value_V, first_V = _means(return_P, order_P, visits), order_P[visits.start_G]
-    order_V = np.argsort(task_P[first_V], kind="stable")  # groups stay whole: a group lies inside one task
-    first_V, value_V = first_V[order_V], value_V[order_V]
     values, task_V = GroupedValues(value_V), task_P[first_V]
     group_runs = Runs.from_starts(changes(groups.run_N[first_V]))
     deviation_V = group_statistics(values, Runs.from_starts(changes(task_V)), ddof=0).deviation_N
@@ -85,7 +83,7 @@ def _variance_between(value_V: FloatArray, trajectory_V: IntArray, task_V: IntAr
     sum_J, square_J, own_J = (np.bincount(task_I, weights=part_I) for part_I in (mean_I, square_I, mean_I * mean_I))
     pairs_J = np.maximum(count_J * (count_J - 1), 1)
     variance_J = square_J / np.maximum(count_J, 1) - (sum_J * sum_J - own_J) / pairs_J
-    return np.where(count_J > 1, np.maximum(variance_J, 0.0), 0.0)
+    return np.where(count_J > 1, variance_J, 0.0)
 
 
 def prompts_differ(prompt_P: IntArray, groups: Runs) -> float | None:
@@ -351,8 +349,7 @@ def summarise_levels(batch: StepBatch, advantages: Advantages) -> BatchSummary:
             "pass the batch that the advantages were computed from"
         )
     values_N = advantages.values
-    # 0 also where the level is unused
-    sign_IN = [to_rows(np.sign(term.advantage_N) * term.used_N, term.row_N) for term in advantages.terms]
+    sign_IN = [to_rows(np.sign(term.advantage_N), term.row_N) for term in advantages.terms]  # 0 where it is unused
     summaries = tuple(
         replace(
             _level_summary(batch, advantages.returns, term),

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from hgpo.columns import BoolArray
 from hgpo.estimators.base import Advantages, Estimator, Level, check_choice, check_history, check_integer, check_number
 from hgpo.estimators.levels import (
     BASELINES,
@@ -152,16 +151,10 @@ def hgpo(batch: StepBatch, gamma: float, options: HgpoOptions) -> Advantages:
 
 
 def _by_length(terms: list[Level], lengths: list[int], options: HgpoOptions) -> list[Level]:
-    """Set the weight of each level, which depends on its length."""
-    used_IN = [_not_zero(term) if options.missing == "drop_zero" else term.used_N for term in terms]
+    """Set the weight of each level, which depends on its length; the published code drops levels with advantage 0."""
+    used_IN = [term.advantage_N != 0.0 if options.missing == "drop_zero" else term.used_N for term in terms]
     weights = length_weights(lengths, options.length_weight_alpha, used_IN, options.missing)
     return [term.weighted(w_N, used_N) for term, w_N, used_N in zip(terms, weights, used_IN, strict=True)]
-
-
-def _not_zero(term: Level) -> BoolArray:
-    """Whether the level is used and its advantage is not 0: the published code drops levels with advantage 0."""
-    used_N: BoolArray = term.used_N & (term.advantage_N != 0.0)
-    return used_N
 
 
 def columns_needed(options: HgpoOptions) -> tuple[str, ...]:

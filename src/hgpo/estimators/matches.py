@@ -312,7 +312,6 @@ def other_trajectories(
     own_V = indices_of(group_W * width + trajectory_W, group_V * width + trajectory_V)
     count_V = (np.bincount(group_W)[group_V] - 1).astype(np.float64)
     sum_V: FloatArray = np.bincount(group_W, weights=mean_W)[group_V] - mean_W[own_V]
-    sum_V[count_V == 0.0] = 0.0
     return count_V, sum_V / np.maximum(count_V, 1.0)
 
 

@@ -173,7 +173,7 @@ def _similar(vector_SD: FloatArray, threshold: float) -> tuple[IntArray, IntArra
     similarity_SS = vector_SD @ vector_SD.T
     similarity_SS -= 0.5 * square_S[:, None]
     similarity_SS -= 0.5 * square_S
-    similarity_SS = np.minimum(similarity_SS + 1.0, 1.0)
+    similarity_SS += 1.0
     np.fill_diagonal(similarity_SS, -np.inf)
     near_SS = similarity_SS >= threshold - _ROUNDING
     if near_SS.sum(axis=1).max() > MOST_MATCHES:

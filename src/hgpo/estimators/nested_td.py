@@ -203,7 +203,7 @@ def _action_correction(batch: StepBatch, groups: StepGroups, states: Runs, power
     chosen_N = np.maximum(cells.means(np.exp(batch.response_log_prob[groups.row_N])), _LEAST_PROBABILITY)
     steps_N = states.size_G.astype(np.float64)[states.run_N]
     with np.errstate(divide="ignore"):  # an action of probability 1 is seen with probability 1
-        seen_N = -np.expm1(steps_N * np.log1p(-np.minimum(chosen_N, 1.0)))
+        seen_N = -np.expm1(steps_N * np.log1p(-chosen_N))
     weight_N = chosen_N / seen_N / cells.count_N
     total_G = np.bincount(states.run_N, weights=weight_N)
     coverage_G = np.bincount(states.run_N, weights=chosen_N / cells.count_N)

@@ -121,7 +121,7 @@ def variance_components(parent: Spread, child: Spread, blocks: Blocks, leave_tas
     known_G = freedom_G > _LEAST
     within_G = np.where(known_G, inside_G / np.maximum(freedom_G, _LEAST), 0.0)
     excess_G = _difference(across_G, across_freedom_G * within_G)
-    between_G = np.where(known_G & (divisor_G > _LEAST), excess_G / np.maximum(divisor_G, _LEAST), 0.0)
+    between_G = np.where(known_G, excess_G / np.maximum(divisor_G, _LEAST), 0.0)
 
     inside_G, freedom_G, across_G, across_freedom_G, divisor_G = (
         _state_sum(moment_G, blocks, leave_task_out) for moment_G in moments_G

@@ -236,7 +236,7 @@ def paired_bootstrap(difference_ST: NDArray[np.float64], draws: int = 10_000) ->
 
 def _joined(one: float, other: float, correlation: float) -> float:
     """Distance of a difference's limit from its mean, from the same distances of the two rates."""
-    return math.sqrt(max(one**2 - 2 * correlation * one * other + other**2, 0.0))
+    return math.sqrt(one**2 - 2 * correlation * one * other + other**2)
 
 
 def _correlation(first: Sequence[float], second: Sequence[float]) -> float:

@@ -257,7 +257,7 @@ def cispo_loss(tokens: ResponseTokens, clip: Clip) -> PolicyLoss:
     Source: MiniMax-M1 (2025), arXiv 2506.13585. The paper tunes only the upper bound and sets the lower
     one so that it never applies; `clip.low` near 1 has almost the same effect.
     """
-    ratio_BT = (tokens.log_prob_BT.detach() - tokens.old_log_prob_BT).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+    ratio_BT = (tokens.log_prob_BT.detach() - tokens.old_log_prob_BT).exp()
     weight_BT = ratio_BT.clamp(1 - clip.low, 1 + clip.high)
     clipped_BT = weight_BT != ratio_BT
     loss_BT = -tokens.advantage_B1 * weight_BT * tokens.log_prob_BT

@@ -44,6 +44,17 @@ def test_keys_of_household_games_are_equal_exactly_where_the_worlds_are(one: lis
         (["go to fridge 1", "open fridge 1", "close fridge 1"], "at fridge 1"),
         (["go to shelf 1", "take apple 2 from countertop 1"], "carries apple 2"),
         (["go to shelf 1", "use desklamp 1"], "desklamp 1 toggled"),
+        (
+            [
+                "go to fridge 1",
+                "open fridge 1",
+                "take apple 1 from fridge 1",
+                "go to microwave 1",
+                "heat apple 1 with microwave 1",
+            ],
+            "apple 1 hot ; apple 1 not cool ; fridge 1 holds fork 1, plate 1 ; apple 1 left fridge 1"
+            " ; apple 1 near nothing",
+        ),
     ],
 )
 def test_a_key_says_what_differs_from_the_start(commands: list[str], change: str) -> None:

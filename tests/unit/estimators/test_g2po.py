@@ -122,6 +122,24 @@ def test_gains_that_are_rounding_are_0() -> None:
     assert gains[0] == 0.0
 
 
+def test_values_that_are_sums_of_different_rewards_may_be_equal() -> None:
+    """a earns .1 + .2 and b .3: no step gains anything."""
+    batch = StepBatch.from_columns(
+        group=[0] * 4, trajectory=list("aabb"), step=[0, 1, 0, 1], observation=["hall", "kitchen", "hall", "garden"],
+        reward=[0.1, 0.2, 0.3, 0.0],
+    )  # fmt: skip
+    assert compute_advantages(batch, "g2po", gamma=1.0).values.tolist() == [0.0] * 4
+
+
+def test_next_values_that_penalties_make_equal_are_equal() -> None:
+    """10 - 10000010.04 and .01 - 10000000.05 are equal on paper."""
+    batch = StepBatch.from_columns(
+        group=[0, 0], trajectory=["a", "b"], step=[0, 0], observation=["hall", "hall"], reward=[10.0, 0.01],
+        penalty=[10000010.04, 10000000.05],
+    )  # fmt: skip
+    assert compute_advantages(batch, "g2po").levels[0].advantage.tolist() == [0.0, 0.0]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

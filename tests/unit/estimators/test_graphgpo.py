@@ -84,6 +84,12 @@ def test_the_penalty_lowers_its_own_return() -> None:
     )
 
 
+def test_returns_that_penalties_make_equal_are_equal() -> None:
+    """10 - 10000010.04 and .01 - 10000000.05, in the kitchen, are equal on paper."""
+    equal = {"penalty": [0, 10000010.04, 0, 10000000.05, 0, 0]}
+    assert run(mode="mean_std_norm", columns=equal).levels[0].advantage[[1, 3]].tolist() == [0.0, 0.0]
+
+
 def test_the_success_column_decides_who_won() -> None:
     """c won: the garden is one step away, the hall two, and the kitchen leads nowhere."""
     success = {"success": [False] * 5 + [True]}

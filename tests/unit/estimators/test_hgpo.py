@@ -192,6 +192,17 @@ def test_returns_equal_up_to_rounding_are_equal() -> None:
     assert result.values[0] == result.values[2] == 0.0
 
 
+def test_a_deviation_from_the_others_that_is_rounding_is_0() -> None:
+    """The first step of a scores .1 like b, the only other trajectory; the second step's penalty enters a's mean."""
+    batch = StepBatch.from_columns(
+        group=[0] * 3, trajectory=["a", "a", "b"], step=[0, 1, 0], observation=["x", "y", "x"], reward=[0.1, 0, 0.1],
+        penalty=[0, 0.3, 0],
+    )  # fmt: skip
+    result = run(batch, base_group=True, baseline="leave_one_out")
+    assert result.episode is not None
+    assert result.episode.advantage[0] == 0.0
+
+
 def test_equal_returns_in_a_large_group_are_exactly_0() -> None:
     count = 100_003
     batch = StepBatch.from_columns(

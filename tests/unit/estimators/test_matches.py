@@ -47,6 +47,10 @@ def test_what_is_near_is_compared() -> None:
     assert found.name == "similar state (by embedding, at least 0.5)"
 
 
+def test_a_common_offset_of_the_embeddings_does_not_matter() -> None:
+    assert level(line([1e8, 1e8 + 0.9, 1e8 + 1.8], [3, 0, 0])).size.tolist() == [2, 3, 2]
+
+
 def test_the_nearer_counts_more_with_epanechnikovs_kernel() -> None:
     """Weight 1 - d^2: .75 at .5. The mean at 0 is (3 + .75 * 0) / 1.75."""
     found = level(line([0.0, 0.5, 1.0], [3, 0, 6]), match_kernel="epanechnikov")
@@ -147,6 +151,24 @@ def test_figures_of_what_was_compared() -> None:
     assert summary.variance_explained_adjusted == pytest.approx(1 - 3.25 / 5)
 
 
+def test_the_mean_of_a_trajectory_nearby_is_over_its_steps() -> None:
+    batch = StepBatch.from_columns(
+        group=[0] * 4, trajectory=[0, 0, 0, 1], step=[0, 1, 2, 0], observation=["x", "x", "y", "z"],
+        reward=[1, 2, 6, 5], embedding=[[0.0], [0.0], [0.1], [0.2]],
+    )  # fmt: skip
+    found = level(batch)
+    group, trajectory, mean = found.matches.visits(
+        found.runs(), batch.trajectory[found.row_N], discounted_returns(batch, 1.0)[found.row_N]
+    )
+    assert (group.tolist(), trajectory.tolist()) == ([0, 0, 1, 1, 2, 2], [0, 1] * 3)
+    assert mean == pytest.approx([(9 + 8 + 6) / 3, 5] * 3)
+
+
+def test_states_that_differ_most_from_the_similar_ones_explain_nothing() -> None:
+    """T = 1 + 4 + 1; W = 1.5^2 + 2^2 + 1.5^2, more than T."""
+    assert summary_of(level_advantages(line([0.0, 0.9, 1.8], [0, 3, 0]))).variance_explained == 0.0
+
+
 def level_advantages(batch: StepBatch, **options: Any) -> tuple[StepBatch, Advantages]:
     return batch, compute_advantages(batch, "hgpo", gamma=1.0, mode="mean_norm", history_length=0, **LINE, **options)
 
@@ -165,11 +187,12 @@ def test_chance_explains_nothing_once_adjusted(places: list[float]) -> None:
 
 
 def test_early_steps_without_a_context_are_left_out() -> None:
-    batch = line([0.0, 0.0, 0.1, 0.1], [0, 1, 0, 0], trajectory=[0, 0, 1, 1], step=[0, 1, 0, 1])
+    batch = line([0.0, 0.0, 0.1, 0.1], [0, 1, 0, 0], trajectory=[0, 0, 1, 1], step=[0, 1, 0, 1], prompt=list("pqrs"))
     found = compute_advantages(batch, "hgpo", gamma=1.0, history_length=1, early="drop", **LINE)
     assert found.levels[1].size.tolist() == [0, 2, 0, 2]
     summary = summarise_levels(batch, found).levels[1]
     assert (summary.groups, summary.no_context_share) == (2, 0.5)
+    assert (summary.variance_explained, summary.prompts_differ_steps) == (0.0, None)
 
 
 def test_nested_td_learns_from_similar_states() -> None:

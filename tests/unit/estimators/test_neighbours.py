@@ -42,6 +42,14 @@ def test_products_of_vectors_are_cosines_of_trigram_counts() -> None:
     np.testing.assert_allclose(np.diag(vector_UD @ vector_UD.T), 1, atol=1e-6)
 
 
+def test_texts_without_a_common_trigram_are_not_similar() -> None:
+    """Many of their trigrams share a cell; without signs, the cosine would be 0.5."""
+    random = np.random.default_rng(0)
+    one, other = ("".join(random.choice(list(letters), 1_000)) for letters in ("abcdefghijklm", "nopqrstuvwxyz"))
+    vector_UD = text_vectors([one, other])
+    assert abs(vector_UD[0] @ vector_UD[1]) < 0.15
+
+
 def test_a_text_has_one_vector_wherever_it_stands() -> None:
     many = [*(f"filler {number}" for number in range(1_500)), *TEXTS]
     np.testing.assert_array_equal(text_vectors(many)[-len(TEXTS) :], text_vectors(TEXTS))

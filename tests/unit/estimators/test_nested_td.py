@@ -99,6 +99,7 @@ def test_the_ratio_of_variances_by_hand() -> None:
     assert ratio([3.0, 1, 0, 0], one, two) == pytest.approx(1 / 1.5)
     assert ratio([1.0, -1, 1, -1], one, two) == 64
     assert ratio([1.0, 1, 0, 0], one, two) == 0
+    assert ratio([3.43, -0.57, 0.57, -3.43], one, two) == 64  # 8 / .09 otherwise
     assert ratio([1.0, 2, 3, 4], one, four) == 64  # no spread inside: nothing to compare with
     assert ratio([1.0, 2, 3, 4], one, one) == 64  # one group below each parent
 
@@ -147,6 +148,25 @@ def test_improbable_responses_say_little_of_their_actions() -> None:
     assert advantages(steps, action_power=1.0) == pytest.approx([0.1] * 9 + [-0.9])
 
 
+def test_a_response_may_have_no_probability_at_all() -> None:
+    """e^-1000 is 0 in floating point; the other action, of probability .6, is corrected as if it were the only one."""
+    columns: dict[str, Any] = {
+        "group": [0] * 3,
+        "trajectory": list("abc"),
+        "step": [0] * 3,
+        "observation": ["start"] * 3,
+        "action": ["go", "go", "stop"],
+        "reward": [1.0, 0.0, 0.0],
+        "response_log_prob": [np.log(0.6), np.log(0.6), -1000.0],
+    }
+    found = advantages(StepBatch.from_columns(**columns), action_power=1.0)
+    # "stop" is as improbable as it is rare: p / (1 - (1 - p)^n) is 1 / n, "go" has .6 / (1 - .4^3).
+    go, stop = 0.6 / (1 - 0.4**3) / 2, 1 / 3
+    share = np.array([go, go, stop]) / (2 * go + stop) * 3
+    value = share[0] / 3
+    assert found == pytest.approx((share * (np.array([1.0, 0, 0]) - value)).tolist(), abs=1e-6)
+
+
 def test_tasks_do_not_affect_each_other() -> None:
     """However different their rewards are."""
 
@@ -183,6 +203,36 @@ def test_a_distant_reward_reaches_the_first_step() -> None:
         advantages(StepBatch.from_columns(**columns), gamma=1.0)
 
 
+@pytest.mark.parametrize("unit", [1.0, -1.0, 100.0, -100.0])
+def test_differences_that_may_be_errors_are_0(unit: float) -> None:
+    """Up to 1/10,000 of the state's largest target (x), and up to 1/100,000 of the task's largest reward (y, not z)."""
+    columns: dict[str, Any] = {
+        "group": [0] * 6,
+        "trajectory": list("abcdef"),
+        "step": [0] * 6,
+        "observation": list("xxyyzz"),
+        "action": ["go"] * 6,
+        "reward": [unit * reward for reward in (1.0, 0.9999, 0.0, 1.5e-5, 0.0, 3e-5)],
+    }
+    found = advantages(StepBatch.from_columns(**columns))
+    assert found == [0.0] * 4 + [pytest.approx(-1.5e-5 * unit), pytest.approx(1.5e-5 * unit)]
+
+
+def test_values_of_a_long_loop_are_exact() -> None:
+    """99 of 100 steps lead back to the state: V = .01 + .99 * .99 V."""
+    columns: dict[str, Any] = {
+        "group": [0] * 100,
+        "trajectory": [0] * 100,
+        "step": range(100),
+        "observation": ["x"] * 100,
+        "action": ["go"] * 100,
+        "reward": [0.0] * 99 + [1.0],
+    }
+    value = 0.01 / (1 - 0.99**2)
+    found = advantages(StepBatch.from_columns(**columns), gamma=0.99)
+    assert found == pytest.approx([0.99 * value - value] * 99 + [1 - value], abs=2e-6)
+
+
 def test_penalties_are_compared_inside_the_state_and_reach_no_other() -> None:
     steps = batch(truncated=[False] * 4, penalty=[0.1, 0.0, 0.0, 0.3])
     assert advantages(steps) == pytest.approx([0.45 - 0.05, 0, -0.45 + 0.05, 0])
@@ -198,6 +248,9 @@ def test_levels_hold_the_targets() -> None:
     names = ["same state", "same state and 1 step before", "same state and 2 steps before"]
     assert [level.name for level in levels] == names
     assert levels[0].size.tolist() == [2, 1, 2, 1]
+    large = compute_advantages(batch(reward=[0.0, 100.0, 0.0, 0.0]), "nested_td", 0.9).levels
+    for one, other in zip(levels, large, strict=True):
+        assert other.mean == pytest.approx(100 * one.mean)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,15 @@ def test_gae_by_hand() -> None:
     np.testing.assert_allclose(values("gae", gae_lambda=0.0), [0.0, 4.0, -3.0, 0.5, 0.0], rtol=1e-12)
 
 
+def test_gae_is_normalised_over_the_batch() -> None:
+    centred = np.array([1.0, 4.0, -3.0, 0.5, 0.0]) - 0.5
+    np.testing.assert_allclose(values("gae", gae_lambda=0.5, mode="mean_norm"), centred, rtol=1e-12)
+    scaled = centred / (np.sqrt(np.sum(centred**2) / 4) + 1e-6)
+    np.testing.assert_allclose(values("gae", gae_lambda=0.5, mode="mean_std_norm"), scaled, rtol=1e-12)
+    one = StepBatch.from_columns(group=[0], trajectory=[0], step=[0], observation=[0], reward=[1.0], value=[0.0])
+    assert compute_advantages(one, "gae", mode="mean_std_norm").values.tolist() == [0.0]
+
+
 def test_gae_with_lambda_1_is_the_return_minus_the_value() -> None:
     assert BATCH.value is not None
     np.testing.assert_allclose(values("gae", 0.9, gae_lambda=1.0), discounted_returns(BATCH, 0.9) - BATCH.value)
@@ -94,6 +103,29 @@ def test_gae_and_its_targets_follow_the_recursion(
     found = compute_advantages(batch, "gae", gamma=gamma, gae_lambda=gae_lambda).values
     np.testing.assert_allclose(found, (expected - penalty)[order], rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(value_targets(batch, gamma, gae_lambda), (expected + value)[order], atol=1e-12)
+
+
+def test_a_critic_in_place_of_the_means_of_groups() -> None:
+    """Returns 3 6 0 -0.5 9 minus values 1 2 3 -1 9, at every level; no step is alone with its value."""
+    expected = np.array([2.0, 4.0, -3.0, 0.5, 0.0])
+    result = compute_advantages(BATCH, "hgpo", 0.5, baseline="critic", mode="mean_norm", missing="renormalize")
+    np.testing.assert_allclose(result.values, expected, rtol=1e-12)
+    assert all(level.used.all() for level in result.levels)
+    root = np.sqrt(np.mean(expected**2))
+    np.testing.assert_allclose(values("hgpo", baseline="critic", epsilon=0.5), expected / (root + 0.5), rtol=1e-12)
+    term = values("gigpo", baseline="critic", step_advantage_w=2.0) - values("gigpo", step_advantage_w=0.0)
+    np.testing.assert_allclose(term, 2.0 * expected / (root + 1e-6), rtol=1e-9)
+
+
+@pytest.mark.parametrize("estimator", ["dr_grpo", "gigpo", "grpo", "hgpo", "mixed_effects", "reinforce", "rloo"])
+def test_returns_that_penalties_make_equal_are_equal(estimator: str) -> None:
+    """100000.1 - 100000 is not .1 in floating point; dividing the difference by its std would give +-1."""
+    batch = StepBatch.from_columns(
+        group=[0, 0], trajectory=[0, 1], step=[0, 0], observation=["s", "s"], action=["go", "go"],
+        reward=[100000.1, 0.1], penalty=[100000.0, 0.0],
+    )  # fmt: skip
+    mode = {"mode": "mean_std_norm"} if estimator == "reinforce" else {}
+    assert compute_advantages(batch, estimator, **mode).values.tolist() == [0.0, 0.0]
 
 
 def test_a_bootstrap_belongs_to_the_last_step() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hgpo.columns import ColumnError
 from hgpo.estimators import ESTIMATORS, Advantages, Estimator, compute_advantages, names, parse_options, register
 from hgpo.steps import StepBatch
 
@@ -139,6 +140,7 @@ def test_another_packages_estimator_brings_its_own_facts(monkeypatch: pytest.Mon
 
     facts: dict[str, Any] = {"label": "Regrouped", "needs": lambda options: ("value",)}
     register("regrouped", regrouped, ScaledOptions, levels=lambda options: ("same colour",), **facts)
+    assert ESTIMATORS.get("regrouped").label == "Regrouped"
     with pytest.raises(ValueError, match=r"column 'value': estimator 'regrouped' with scale=3\.0 needs it"):
         compute_advantages(BATCH, "regrouped", scale=3.0)
     assert compute_advantages(StepBatch.from_columns(**COLUMNS), "regrouped").levels[0].name == "same colour"
@@ -163,6 +165,7 @@ RETURNED: list[tuple[Callable[[StepBatch], Any], str]] = [
     (lambda batch: Advantages([0.0] * 6, batch.reward), "'own' returned values of type list"),  # type: ignore[arg-type]
     (lambda batch: Advantages(batch.reward[1:], batch.reward), r"values of type float64 and shape \(5,\)"),
     (lambda batch: Advantages(batch.reward, batch.reward[None]), r"returns of type float64 and shape \(1, 6\)"),
+    (lambda batch: Advantages(batch.reward[:, None], batch.reward), r"values of type float64 and shape \(6, 1\)"),
     (lambda batch: Advantages(batch.reward > 0, batch.reward), "values of type bool and shape"),  # type: ignore[arg-type]
     (lambda batch: Advantages(np.where(batch.reward > 1, np.nan, 0.0), batch.reward), "not finite, first in row 4"),
 ]
@@ -173,6 +176,16 @@ def test_errors_and_results_of_own_estimators_are_named(compute: Callable[[StepB
     own = Estimator("own", lambda batch, gamma, options: compute(batch), ScaledOptions)
     with pytest.raises(ValueError, match=message):
         own.run(StepBatch.from_columns(**COLUMNS), 0.9, ScaledOptions())
+
+
+@pytest.mark.parametrize("error", [ColumnError("prompt", 3, "missing"), MemoryError("16 GiB")])
+def test_errors_of_a_row_and_of_memory_are_passed_on(error: Exception) -> None:
+    def compute(batch: StepBatch, gamma: float, options: ScaledOptions) -> Advantages:
+        raise error
+
+    with pytest.raises(type(error)) as raised:
+        Estimator("own", compute, ScaledOptions).run(BATCH, 0.9, ScaledOptions())
+    assert raised.value is error
 
 
 def test_an_estimator_that_needs_no_column_of_a_batch_is_named() -> None:

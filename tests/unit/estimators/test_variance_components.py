@@ -51,6 +51,15 @@ def test_the_own_task_can_be_left_out() -> None:
     np.testing.assert_allclose(found.between_G, [0.0, 7.0])  # task 0 learns from task 1 and the other way round
 
 
+def test_variances_below_the_rounding_of_the_own_task_are_0() -> None:
+    value = np.array([3e4, 1e4, -1e4, -3e4, 0.3, 0.1, -0.1, -0.1])
+    parent, child = np.array([0, 0, 0, 0, 1, 1, 1, 1]), np.array([0, 0, 1, 1, 2, 2, 3, 3])
+    found = variance_components(
+        spread(value, parent), spread(value, child), blocks([0, 4], [0, 1], [0, 0]), leave_task_out=True
+    )
+    assert (found.within_G[0], found.between_G[0]) == (0.0, 0.0)
+
+
 def test_singletons_know_nothing() -> None:
     value = np.array([3.0, -1.0])
     found = variance_components(

@@ -46,8 +46,8 @@ def test_a_name_of_an_evaluation_by_command_says_its_update(
 
 
 def test_other_names_say_the_update_of_training() -> None:
-    names = ("before", "update-40", "after", "mine-20", "valid_unseen-123")
-    assert [evaluated_update(name, UPDATES) for name in names] == [0, 40, 160, None, None]
+    names = ("before", "update-40", "after", "mine-20", "valid_unseen-123", "40")
+    assert [evaluated_update(name, UPDATES) for name in names] == [0, 40, 160, None, None, None]
 
 
 @pytest.mark.parametrize(

@@ -23,15 +23,17 @@ def run(tmp_path: Path) -> RunDirectory:
 def test_before_after_and_what_lies_between_in_the_order_of_updates(run: RunDirectory) -> None:
     write_evaluation(run.evaluation("update-9"), read_evaluation(run.evaluation("before")))
     write_evaluation(run.evaluation("update-40"), read_evaluation(run.evaluation("before")))
+    write_evaluation(run.evaluation("update-70"), read_evaluation(run.evaluation("before")))  # of a longer training
     write_evaluation(run.evaluation("valid_seen-123"), read_evaluation(run.evaluation("before")))
     found = held_out_results(run, updates=70)
     assert [(point.name, point.update) for point in found.points] == [
         ("before", 0),
         ("update-9", 9),
         ("update-40", 40),
+        ("update-70", 70),
         ("after", 70),
     ]
-    assert [round(100 * point.success.mean, 1) for point in found.points] == [32.0, 32.0, 32.0, 60.9]
+    assert [round(100 * point.success.mean, 1) for point in found.points] == [32.0, 32.0, 32.0, 32.0, 60.9]
     assert found.points[0].evaluation_set == "256 tasks of valid_unseen, temperature 0.4, seed 123"
     assert found.gain is not None
     assert round(100 * found.gain.mean, 1) == 28.9  # as docs/evaluation.md has it

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from corridor import Corridor
-from hgpo.agents import TEMPLATES
+from hgpo.agents import TEMPLATES, AgentContext
 from hgpo.envs.base import Task, TaskSplits
 from hgpo.envs.env_checker import EnvContractError
 from hgpo.envs.wrappers import LimitedSuite
@@ -146,9 +146,18 @@ def test_a_prompt_that_cannot_fit_is_an_error(corridor_suite):
         collect(corridor_suite.tasks("train"), policy, rules(), rng())
 
 
-def test_fitting_renders_nothing_twice_without_need(corridor_suite):
-    policy = ScriptedPolicy(walker)
-    assert fit_prompts([], policy, TEMPLATES.get("compact").render) == []
+def test_prompts_that_fit_are_rendered_once():
+    policy, rendered = ScriptedPolicy(walker), []
+    policy.max_prompt_tokens = 25
+
+    def render(context):
+        rendered.append(context.step)
+        return TEMPLATES.get("compact").render(context)
+
+    prompts = fit_prompts([AgentContext("leave", "a door", step) for step in range(3)], policy, render)
+    assert rendered == [0, 1, 2]
+    assert [prompt.forgotten for prompt in prompts] == [0, 0, 0]
+    assert fit_prompts([], policy, render) == []
 
 
 class BrokenReward(Corridor):

@@ -8,6 +8,7 @@ from hgpo.agents import TEMPLATES
 from hgpo.policies.base import Response
 from hgpo.rollout.episode import Episode, EpisodeIds
 from hgpo.rollout.prompts import Prompt, RolloutRules
+from hgpo.rollout.records import to_step_batch
 
 RULES = RolloutRules(TEMPLATES.get("compact"), history_length=1, temperature=1.0, reward_scale=10.0)
 IDS = EpisodeIds("g", "g#0", "train/1", "corridor")
@@ -62,3 +63,14 @@ def test_a_record_says_what_was_told_and_what_came_of_it():
     assert (record.group, record.trajectory, record.step, record.task_id) == ("g", "g#0", 0, "train/1")
     assert (record.prompt, record.forgotten, record.valid, record.fault) == ("now : here", 3, False, "empty")
     assert (record.penalty, record.admissible, record.observation) == (0.1, False, "you are at place 0")
+
+
+def test_no_listed_commands_and_a_score_of_0_are_recorded_as_such():
+    episode = begun(Corridor(0))
+    episode.info = {**episode.info, "admissible_commands": []}
+    answer = episode.answer(Prompt("…", forgotten=0), said("open door"))
+    result = "open", 1.0, True, True, {"won": True, "score": 0.0}
+    record = episode.finish(answer, result)
+    assert (record.admissible, record.won, record.score) == (None, True, 0.0)
+    assert (record.terminated, record.truncated) == (True, True)
+    assert to_step_batch([record]).truncated.tolist() == [False]  # the limit cut nothing

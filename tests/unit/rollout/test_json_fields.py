@@ -49,6 +49,10 @@ def test_any_text_has_a_key_that_is_its_own_key(text: str) -> None:
     assert json_key(json_key(text)) == json_key(text)
 
 
+def test_brackets_that_begin_no_json_are_passed_over() -> None:
+    assert json_key('[Room] {see} {"b": 1, "a": [2 ]}') == '[Room] {see} {"a": [2], "b": 1}'
+
+
 @pytest.mark.parametrize("text", ["You are in a hall.", "[not json", "{" * 100_000, "[" * 5_000 + "]" * 5_000, ""])
 def test_text_without_json_is_its_own_key(text: str) -> None:
     assert json_key(text) == text
@@ -153,17 +157,18 @@ def test_rows_in_any_order_give_the_same_fields() -> None:
     assert [found.field for found in new_fields(other)] == [found.field for found in new_fields(batch)]
 
 
-def test_what_predicts_the_rewards_is_kept() -> None:
-    """The progress is a number that no two rollouts share, and more of it means more reward."""
+@pytest.mark.parametrize("sign", [1, -1])
+def test_what_predicts_the_rewards_is_kept(sign: int) -> None:
+    """The progress is a number that no two rollouts share, and more of it means more reward, or less."""
     noise = Random(5)
     progress = [noise.random() for _ in range(64)]
     batch = rollouts(
         lambda task, trajectory, step, random: {
-            "progress": int(1e9 * progress[trajectory]) + step,
+            "progress": int(10 ** (9 * progress[trajectory])) + step,
             "id": random.getrandbits(60),
         },
         group_size=8,
-        reward=lambda trajectory: float(progress[trajectory] > 0.5),
+        reward=lambda trajectory: float(sign * (progress[trajectory] - 0.5) > 0),
     )
     found = judged(batch)
     assert found["id"] == ""
@@ -171,13 +176,18 @@ def test_what_predicts_the_rewards_is_kept() -> None:
 
 
 def test_what_people_write_is_kept() -> None:
-    batch = rollouts(lambda task, trajectory, step, random: {"text": f"Please book seat {random.random()} for me."})
+    batch = rollouts(lambda task, trajectory, step, random: {"text": f"Book seat {random.random()} for me."})
     assert judged(batch) == {"text": "has texts of 4 or more words"}
 
 
 def test_measures_that_rise_and_fall_are_kept() -> None:
-    batch = rollouts(lambda task, trajectory, step, random: {"x": random.random()}, group_size=6)
-    assert judged(batch) == {"x": "has fractions that fall during a rollout"}
+    """Fractions that stay and integers that fall may be times and counters."""
+
+    def answer(task: int, trajectory: int, step: int, random: Random) -> dict[str, Any]:
+        return {"x": random.random(), "began": trajectory + 0.5, "left": -100 * trajectory - step}
+
+    found = judged(rollouts(answer, group_size=6))
+    assert found == {"x": "has fractions that fall during a rollout", "began": "", "left": ""}
 
 
 def test_few_rollouts_are_no_evidence() -> None:

@@ -60,7 +60,9 @@ class Screen:
 def test_steps_and_speed_are_shown_while_it_is_played() -> None:
     screen = Screen(*TINY)
     screen.play(8, seconds=1.0)
-    assert screen.notes == ["8 steps, 240 tokens/s"]
+    screen.play(8, seconds=0.0)
+    assert screen.notes == ["8 steps, 240 tokens/s", "8 steps"]
+    screen.play(8, admissible=None)  # the environment lists no commands
     assert screen.lines == []  # nothing is wrong
 
 
@@ -123,6 +125,8 @@ def test_it_is_said_after_the_first_turn_where_that_is_telling(episodes: int, sa
         assert screen.lines == []
         playing.step(step_record(finished=False))
     assert bool(screen.lines) == said
+    playing.finish()
+    assert len(screen.lines) == 3  # not once more at the end
 
 
 def test_one_good_response_is_enough() -> None:

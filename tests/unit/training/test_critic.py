@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -115,6 +116,42 @@ def test_new_statistics_change_no_value() -> None:
     np.testing.assert_allclose(prompt_values(model, prompts), before, rtol=1e-5, atol=1e-5)
 
 
+def test_targets_are_in_units_of_the_statistics_that_they_have_updated() -> None:
+    """b is cut by a time limit after its second step; gamma .9, lambda .5."""
+    language_model = tiny_model()
+    ids = language_model.encoder.encode_prompts(["take a", "take b", "take c", "take d"])
+    steps = [
+        step_record(trajectory="a", prompt_ids=ids[0], reward=1.0),
+        step_record(trajectory="b", prompt_ids=ids[1], penalty=0.1),
+        step_record(trajectory="b", step=1, prompt_ids=ids[2], next_prompt_ids=ids[3], truncated=True),
+    ]
+    learner = critic(language_model.model, target_lambda=0.5)
+    random_head(learner.model)
+    values = learner.estimate(steps)
+    after_b = prompt_values(learner.model, [ids[3]])[0]
+    assert values.bootstrap_N == pytest.approx([0.0, 0.0, after_b], abs=1e-6)
+    last = 0.9 * after_b
+    expected = np.array([1.0, 0.9 * (0.5 * values.value_N[2] + 0.5 * last), last])
+    targets, figures = learner.targets(to_step_batch(steps, values))
+    scale = ReturnScale().updated(expected)
+    assert (learner.model.scale.mean, learner.model.scale.std) == pytest.approx((scale.mean, scale.std), abs=1e-6)
+    assert [one.target for one in targets] == pytest.approx(scale.normalised(expected), abs=1e-5)
+    assert [one.old for one in targets] == pytest.approx(scale.normalised(values.value_N), abs=1e-5)
+    assert figures["value_mean"] == pytest.approx(values.value_N.mean())
+    assert figures["value_target_mean"] == pytest.approx(expected.mean(), abs=1e-6)
+    assert figures["explained_variance"] == pytest.approx(explained_variance(expected, values.value_N), abs=1e-5)
+
+
+def test_head_and_statistics_are_read_back(tmp_path: Path) -> None:
+    written, read = (ValueModel(tiny_model().model, shared=True) for _ in range(2))
+    random_head(written).rescale(np.array([1.0, 5.0]))
+    written.save(tmp_path)
+    read.load_head(tmp_path)
+    assert read.scale == written.scale
+    assert torch.equal(read.head.weight, written.head.weight)
+    assert torch.equal(read.head.bias, written.head.bias)
+
+
 def test_statistics_of_the_targets() -> None:
     first = ReturnScale().updated(np.array([1.0, 3.0]))
     assert (first.mean, first.std) == (2.0, 1.0)
@@ -122,6 +159,7 @@ def test_statistics_of_the_targets() -> None:
     assert second.mean == pytest.approx(3.0)
     assert second.std**2 == pytest.approx(0.9 * 5 + 0.1 * 144 - 9)
     assert ReturnScale().updated(np.zeros(3)).std == 1e-4
+    assert ReturnScale().updated(np.full(6, 0.7)).std == 1e-4  # by rounding, the variance is below 0
     np.testing.assert_allclose(second.restored(second.normalised(np.array([3.0, 5.0]))), [3.0, 5.0], rtol=1e-6)
 
 
@@ -197,8 +235,9 @@ def test_a_shared_critic_adds_its_gradient_to_the_policys(share_prefixes: bool) 
     """The gradient of the joint loss is the policy's plus loss_weight times that of a separate critic."""
     samples = gradient_samples()
     settings = TrainingSettings(
-        kl_coefficient=0, learning_rate=1e-3, weight_decay=0, max_gradient_norm=1e9, share_prefixes=share_prefixes
-    )
+        kl_coefficient=0, learning_rate=1e-3, weight_decay=0, max_gradient_norm=1e9, share_prefixes=share_prefixes,
+        micro_batch_tokens=80,
+    )  # fmt: skip
 
     def joint(weight: float) -> dict[str, torch.Tensor]:
         layers = tiny_model().model
@@ -234,6 +273,7 @@ def test_before_the_policy_moves_the_head_of_a_shared_critic_is_trained_alone() 
     )
     assert figures["critic_gradient_norm"] > 0
     assert torch.count_nonzero(learner.model.head.weight) > 0
+    assert all(parameter.grad is None for parameter in layers.parameters())
     for name, value in layers.state_dict().items():
         torch.testing.assert_close(value, before[name], atol=0, rtol=0)
 
@@ -263,3 +303,22 @@ def test_make_optimizer_leaves_a_shared_head_to_the_critic() -> None:
     theirs = {id(parameter) for group in make_optimizer(layers, TRAINING).param_groups for parameter in group["params"]}
     assert ours == {id(learner.model.head.weight), id(learner.model.head.bias)}
     assert not ours & theirs
+
+
+def test_the_critics_optimizer_has_its_own_rate_and_the_decay_of_the_policys() -> None:
+    training = TRAINING.model_copy(update={"learning_rate": 0.5, "weight_decay": 0.3})
+    [group] = critic(training=training, learning_rate=0.25).optimizer.param_groups
+    assert (group["lr"], group["weight_decay"]) == (0.25, 0.3)
+
+
+def test_neither_policy_nor_head_moves_if_the_heads_gradient_is_not_finite() -> None:
+    layers = tiny_model().model
+    head = ValueModel(layers, shared=True)
+    head.head.weight.register_hook(lambda gradient: gradient * float("inf"))
+    before = copy.deepcopy(layers.state_dict())
+    shared = SharedCritic(head.normal_values, torch.optim.SGD(head.parameters(), lr=1.0), 0.5, None)
+    trained = Trained(layers, torch.optim.SGD(layers.parameters(), lr=1.0), critic=shared)
+    with pytest.raises(FloatingPointError, match="gradient norm"):
+        update_policy(trained, gradient_samples(), TrainingSettings(kl_coefficient=0), np.random.default_rng(0))
+    assert all(torch.equal(value, before[name]) for name, value in layers.state_dict().items())
+    assert torch.count_nonzero(head.head.weight) == 0

@@ -310,6 +310,21 @@ def test_non_finite_numbers_leave_the_parameters_alone(what):
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+def test_the_optimizer_has_the_rate_and_the_decay_of_the_settings():
+    optimizer = make_optimizer(tiny_model().model, TrainingSettings(learning_rate=0.5, weight_decay=0.3))
+    assert [(group["lr"], group["weight_decay"]) for group in optimizer.param_groups] == [(0.5, 0.3)]
+
+
+def test_dropout_is_off():
+    model = tiny_model().model.train()
+    for layer in model.model.layers:
+        layer.self_attn.attention_dropout = 0.5
+    samples = tiny_samples(4)
+    _, metrics = train(samples, model=model, reference=tiny_model().model)
+    assert metrics["approximate_kl"] == pytest.approx(0, abs=1e-4)
+    assert metrics["kl"] == pytest.approx(0, abs=1e-6)
+
+
 def test_low_precision_weights_are_refused():
     with pytest.raises(ValueError, match="float32"):
         make_optimizer(tiny_model().model.to(torch.bfloat16), SETTINGS)

@@ -1,3 +1,5 @@
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -116,6 +118,32 @@ def test_a_window_no_step_hits_ends_with_the_closest_model():
     assert [probe.update for probe in report.probes] == [4, 8, 6, 5]
     assert report.success == 0.6
     assert torch.equal(language_model.model.get_input_embeddings().weight, seen[-1])
+
+
+def test_the_first_step_has_a_share_of_the_rate():
+    """AdamW's first step moves a weight by the rate, here a quarter of 0.004."""
+    language_model = untrained()
+    before = language_model.model.get_input_embeddings().weight.detach().clone()
+    changed = {"learning_rate": 0.004, "warmup_updates": 3, "weight_decay": 0.0, "max_updates": 1}
+    run(language_model, SETTINGS.model_copy(update=changed), evaluate=lambda: 0.0)
+    moved = (language_model.model.get_input_embeddings().weight - before).abs().max().item()
+    assert moved == pytest.approx(0.001, rel=1e-2)
+
+
+def test_a_rollback_can_be_repeated():
+    start = WarmStart(untrained(), SETTINGS, np.random.default_rng(0))
+    samples = encode_demonstrations(tiny_model(), DEMONSTRATIONS[:6])
+    start._train_batch(samples)
+    snapshot = start._snapshot(0.0)
+    parameters, moments = copy.deepcopy((snapshot.parameters, snapshot.moments))
+    for _ in range(2):
+        start._train_batch(samples)
+        start._restore(snapshot)
+        assert start._update == snapshot.update == 1
+        for name, weight in start._trained.items():
+            assert torch.equal(weight, parameters[name])
+        for weight, expected in zip(start._trained.values(), moments, strict=True):
+            assert all(torch.equal(start._optimizer.state[weight][key], value) for key, value in expected.items())
 
 
 def test_micro_batches_change_nothing():

@@ -46,8 +46,8 @@ def prepare(game: Game) -> PreparedGame:
 
     `ValueError` for an unknown task type, an id that does not exist, or a duplicate name or id.
     """
-    prepared = _in_use.get(id(game))  # comparing whole games would take longer than preparing one
-    if prepared is None or prepared.game is not game:
+    prepared = _in_use.get(id(game))  # an entry keeps its game alive, so no other game can have this identity
+    if prepared is None:
         layout = Layout.of(game)
         prepared = _in_use[id(game)] = PreparedGame(
             game=game,
@@ -91,7 +91,7 @@ def _objects_placed(
 
     def reached(world: World) -> bool:
         ready = wanted if state is None else wanted & world.states[state]
-        return bool(ready) and any(len(ready & world.contents[target]) >= count for target in targets)
+        return any(len(ready & world.contents[target]) >= count for target in targets)
 
     return reached
 
@@ -106,7 +106,7 @@ def _held_under_light(
             return False
         lit = lamps & world.states["toggled"]
         here = receptacles_at.get(world.location, ())
-        return bool(lit) and any(not lit.isdisjoint(world.contents[place]) for place in here)
+        return any(not lit.isdisjoint(world.contents[place]) for place in here)
 
     return reached
 

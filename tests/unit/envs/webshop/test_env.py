@@ -94,6 +94,37 @@ def test_a_search_from_any_page_and_pages_without_products(catalog: Catalog) -> 
     assert play(catalog, "search[zzz]")[1].endswith("Page 1 (Total results: 0) [SEP] Next >")
 
 
+def test_the_way_back_from_a_product_leads_to_its_page(catalog: Catalog) -> None:
+    environment = WebShopEnv(catalog, page_size=1, results=2)
+    environment.reset(goal=0)
+    second = [environment.step(action)[0] for action in ("search[blue mug]", "click[next >]")][-1]
+    assert "Page 2 (Total results: 2)" in second
+    assert "MUG2" in second
+    assert [environment.step(action)[0] for action in ("click[mug2]", "click[< prev]")][-1] == second
+    assert "(Total results: 2)" in environment.step("search[<r>]")[0]
+
+
+def test_a_purchase_has_the_price_that_was_drawn(catalog: Catalog) -> None:
+    """MUG2 costs 20 to 30, of which 25 was drawn; the goal's bound is 20. Neither is it won."""
+    environment = WebShopEnv(catalog, max_steps=3)
+    environment.reset(goal=0)
+    for action in ("search[mug]", "click[mug2]", "click[buy now]"):
+        _, reward, terminated, truncated, info = environment.step(action)
+    assert not info["reward_parts"]["price_ok"]
+    assert (terminated, truncated, info["won"]) == (True, False, False)
+    assert reward == info["score"] == 0.0
+    environment.reset(goal=1)
+    for action in ("search[mug]", "click[mug2]", "click[buy now]"):
+        _, reward, terminated, truncated, info = environment.step(action)
+    assert 0 < reward < 1
+    assert not info["won"]
+
+
+def test_products_opened_before_the_search_page_are_no_longer_marked(catalog: Catalog) -> None:
+    actions = ("search[mug]", "click[mug1]", "click[back to search]", "search[mug]")
+    assert play(catalog, *actions, mode="text_rich")[-1] == play(catalog, *actions[:1], mode="text_rich")[-1]
+
+
 def test_a_new_search_and_going_back_clear_the_options(catalog: Catalog) -> None:
     environment = WebShopEnv(catalog)
     environment.reset(goal=0)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -38,6 +39,12 @@ def test_one_goal_per_combination_of_options() -> None:
         == f"Find me mugs with color: blue, and size: small, and price lower than {limit:.2f} dollars"
     )
     assert goals[4].instruction.startswith("Find me mugs, and price lower than ")
+
+
+def test_options_are_combined_in_the_order_of_their_names() -> None:
+    turned = replace(MUG, options=dict(reversed(MUG.options.items())))
+    first, second = (synthetic_goals((mug,), (10.0,), FACTS, random.Random(0), Counter()) for mug in (MUG, turned))
+    assert [list(goal.options.items()) for goal in first] == [list(goal.options.items()) for goal in second]
 
 
 def test_rare_attributes_weigh_more() -> None:

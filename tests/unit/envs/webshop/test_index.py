@@ -35,6 +35,17 @@ def test_scores_by_hand() -> None:
     assert index.search("mug", 1) == [1]
 
 
+def test_lengths_are_rounded_down() -> None:
+    """Lucene stores 41 words as 40 and 43 as 42; the average is exact."""
+    lengths = (40, 41, 42, 43)
+    index = SearchIndex.build(list("abcd"), ["mug " + "lamp " * (length - 1) for length in lengths])
+    score_P = scores_of(index, "mug")
+    assert (score_P[0], score_P[2]) == (score_P[1], score_P[3])
+    share = math.log(1 + 0.5 / 4.5) / (1 + 0.9 * (0.6 + 0.4 * 40 / 41.5))
+    assert score_P[0] == pytest.approx(share, rel=1e-6)
+    assert score_P[0] > score_P[2]
+
+
 def test_equal_scores_are_in_the_order_of_ids() -> None:
     ids = ["b", "a", "c", "B"]
     assert SearchIndex.build(ids, ["mug"] * 4).search("mug", 3) == [3, 1, 0]

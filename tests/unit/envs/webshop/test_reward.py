@@ -59,6 +59,18 @@ def test_little_in_common_is_worth_a_tenth() -> None:
     assert score_purchase(MUG, wanted, GOAL, 1.0, {}, blank_nouns).r_type == 0.1
 
 
+@pytest.mark.parametrize(("nouns", "r_type"), [(5, 0.5), (10, 0.5), (11, 0.1)])
+def test_a_fifth_in_common_is_no_relation_and_a_tenth_is_not_little(nouns: int, r_type: float) -> None:
+    wanted = replace(MUG, title="mug " + " ".join(f"word{letter}" for letter in "abcdefghij"[: nouns - 1]))
+    bought = product("X", "mug", query="tins", product_category="Tins")
+    assert score_purchase(bought, wanted, GOAL, 1.0, {}, blank_nouns).r_type == r_type
+
+
+def test_repeated_nouns_of_the_wanted_title_count() -> None:
+    wanted = replace(MUG, title="mug mug clay")
+    assert score_purchase(OTHER_MUG, wanted, GOAL, 1.0, {}, blank_nouns).title_score == pytest.approx(2 / 3)
+
+
 def test_a_title_without_nouns_counts_as_a_fifth() -> None:
     wanted = replace(MUG, title="8 / 10", query="x", product_category="")
     assert score_purchase(LAMP, wanted, GOAL, 1.0, {}, blank_nouns).title_score == 0.2
@@ -67,6 +79,7 @@ def test_a_title_without_nouns_counts_as_a_fifth() -> None:
 def test_two_common_categories_make_a_relation() -> None:
     assert score(LAMP, {}).category_match is False  # only "Home"
     assert score(OTHER_MUG, {}).category_match is True
+    assert score(product("X", "Mug", product_category="Mugs ›Home"), {}).category_match is True  # without spaces
     assert score(SOAP, {}).category_match is False
 
 
@@ -74,6 +87,25 @@ def test_options_of_people_are_compared_by_their_first_colour() -> None:
     assert normalise_color("navy blue") == "blue"  # first in the rule's order, not in the text
     parts = score(MUG, {"color": "blue"}, goal=HUMAN_GOAL)
     assert (parts.option_hits, parts.reward) == (1, 1.0)
+
+
+def test_a_colour_in_a_longer_word_is_compared() -> None:
+    assert score(MUG, {"color": "bluish"}, goal=replace(HUMAN_GOAL, options=["blue"])).option_hits == 0
+    assert score(MUG, {"color": "skyblue"}, goal=replace(HUMAN_GOAL, options=["blue"])).option_hits == 1
+    assert score(MUG, {"color": "blue"}, goal=replace(HUMAN_GOAL, options=["skyblue"])).option_hits == 1
+
+
+def test_phrases_must_agree_in_more_than_85_per_cent() -> None:
+    """17 of 20 characters are 85 per cent, 18 are 90."""
+    for common, hits in ((17, 0), (18, 1)):
+        wanted, other = ("a" * common + letter * (20 - common) for letter in "bc")
+        assert score(MUG, {"size": other}, goal=replace(HUMAN_GOAL, options=[wanted])).option_hits == hits
+        bought = replace(MUG, attributes=(other,))
+        assert score(bought, {}, goal=replace(HUMAN_GOAL, attributes=(wanted,))).attribute_hits == hits
+
+
+def test_an_attribute_may_be_in_the_description() -> None:
+    assert score(MUG, {}, goal=replace(HUMAN_GOAL, attributes=("tea warm",))).attribute_hits == 1
 
 
 def test_synthetic_options_are_compared_as_name_and_value() -> None:

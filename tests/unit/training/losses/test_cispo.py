@@ -8,7 +8,10 @@ from hgpo.training.losses import Clip, ResponseTokens, cispo_loss
 
 @pytest.mark.parametrize(
     ("ratio", "advantage", "weight"),
-    [(1.0, 2.0, 1.0), (1.1, 2.0, 1.1), (3.0, 2.0, 1.28), (0.5, 2.0, 0.9), (3.0, -1.0, 1.28), (0.5, -1.0, 0.9)],
+    [
+        *((1.0, 2.0, 1.0), (1.1, 2.0, 1.1), (3.0, 2.0, 1.28), (0.5, 2.0, 0.9), (3.0, -1.0, 1.28), (0.5, -1.0, 0.9)),
+        (1e200, 1.0, 1.28),  # infinite in float32
+    ],
 )
 def test_the_gradient_is_the_clipped_weight_and_never_lost(ratio, advantage, weight):
     old = math.log(0.2)

@@ -19,8 +19,12 @@ def test_k3_is_unbiased():
     torch.testing.assert_close((policy.exp() * k3_divergence(policy, reference)).sum(), exact)
 
 
-def test_k3_is_bounded():
-    assert k3_divergence(torch.tensor([-100.0]), torch.tensor([0.0])).item() == 10.0
+def test_k3_is_bounded_and_so_is_its_gradient():
+    log_prob = torch.tensor([-100.0], requires_grad=True)
+    divergence = k3_divergence(log_prob, torch.tensor([0.0]))
+    divergence.sum().backward()
+    assert divergence.item() == 10.0
+    assert log_prob.grad.item() == 0.0
 
 
 def test_approximate_kl():

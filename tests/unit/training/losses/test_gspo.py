@@ -36,6 +36,11 @@ def test_a_response_is_clipped_as_a_whole_and_has_no_gradient_then():
     assert log_prob_BT.grad.tolist() == [[0.0, 0.0], pytest.approx([-1.0, -1.0])]
 
 
+def test_bounds_are_separate():
+    result = gspo_loss(of(torch.tensor([[1.5], [0.5]]).log(), [1.0, -1.0]), Clip(low=0.1, high=0.3))
+    assert result.loss_BT.flatten().tolist() == pytest.approx([-1.3, 0.9])
+
+
 def test_there_is_no_dual_clip():
     result = gspo_loss(of(torch.tensor([[9.0]]).log(), [-1.0]), Clip(dual=3.0))
     assert result.loss_BT.item() == pytest.approx(9.0)

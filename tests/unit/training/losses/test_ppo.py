@@ -52,6 +52,12 @@ def test_what_was_clipped_is_reported():
     assert result.dual_clipped_BT.tolist() == [[False, False, False, True]]
 
 
-def test_extreme_ratios_stay_finite():
-    for log_prob in (-1000.0, 1000.0):
-        assert torch.isfinite(ppo_loss(tokens(torch.tensor([[log_prob]]), -1.0), Clip()).loss_BT).all()
+@pytest.mark.parametrize("dual", [3.0, None])
+@pytest.mark.parametrize("advantage", [1.0, -1.0])
+@pytest.mark.parametrize("log_ratio", [-1000.0, 1000.0])
+def test_extreme_ratios_stay_finite_and_so_do_their_gradients(log_ratio, advantage, dual):
+    log_prob_BT = torch.tensor([[log_ratio]], requires_grad=True)
+    loss_BT = ppo_loss(tokens(log_prob_BT, advantage), Clip(dual=dual)).loss_BT
+    loss_BT.sum().backward()
+    assert torch.isfinite(loss_BT).all()
+    assert torch.isfinite(log_prob_BT.grad).all()

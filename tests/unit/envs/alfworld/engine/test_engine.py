@@ -120,6 +120,34 @@ def test_slicing_needs_a_knife_in_hand_where_the_object_is(engine: Engine) -> No
     assert play(engine, "examine apple 2") == "This is a sliced apple 2."
 
 
+def test_sinks_clean_and_butter_knives_slice() -> None:
+    game = kitchen()
+    kinds = {"SinkBasin": "Sink", "Knife": "ButterKnife"}
+    engine = Engine(
+        replace(
+            game,
+            receptacles=tuple(replace(place, kind=kinds.get(place.kind, place.kind)) for place in game.receptacles),
+            objects=tuple(replace(item, kind=kinds.get(item.kind, item.kind)) for item in game.objects),
+            can_contain=game.can_contain | {("CounterTop", "ButterKnife")},
+        )
+    )
+    play(engine, "go to countertop 1", "take knife 1 from countertop 1")
+    assert play(engine, "slice apple 2 with knife 1") == "You sliced the apple 2 with the knife 1."
+    play(engine, "move knife 1 to countertop 1", "take apple 2 from countertop 1", "go to sinkbasin 1")
+    assert play(engine, "clean apple 2 with sinkbasin 1") == "You clean the apple 2 using the sinkbasin 1."
+
+
+def test_a_receptacle_may_be_open_at_the_start() -> None:
+    game = kitchen()
+    fridge = replace(game.receptacles[1], opened=True)
+    engine = Engine(replace(game, receptacles=(game.receptacles[0], fridge, *game.receptacles[2:])))
+    assert play(engine, "go to fridge 1").endswith(
+        "The fridge 1 is open. In it, you see a apple 1, a fork 1, and a plate 1."
+    )
+    assert play(engine, "close fridge 1") == "You close the fridge 1."
+    assert engine.state_key() == "at fridge 1 ; closed fridge 1"
+
+
 def test_a_lamp_is_only_ever_turned_on(engine: Engine) -> None:
     assert play(engine, "go to shelf 1", "use desklamp 1") == "You turn on the desklamp 1."
     assert play(engine, "use desklamp 1") == "You turn on the desklamp 1."
