@@ -76,14 +76,17 @@ def _short(cosine: float) -> str:
 
 
 def training_table(campaigns: Sequence[Campaign]) -> str:
-    """Held-out success in %: a row per campaign that has one, a column per estimator."""
+    """Held-out success in %: a row per campaign that has one, a column per estimator that any of them trained."""
     tables = campaign_table.tables()
-    lines = []
-    for campaign in campaigns:
-        if not campaign.row:
-            continue
-        rows = tables[campaign.settings]
-        found = {row.estimator.removesuffix(campaign_table.OF_KEY): f"{row.after:.1f}" for row in rows}
-        seeds = f"{rows[0].seeds} (≥{campaign_table.detectable(rows):.1f})"
-        lines.append([campaign.row, seeds, *(found.get(name, "–") for name in TRAINED)])
-    return markdown_table(["tasks", "seeds (detectable)", *TRAINED.values()], lines)
+    shown = {campaign.row: tables[campaign.settings] for campaign in campaigns if campaign.row}
+    success = {
+        title: {row.estimator.removesuffix(campaign_table.OF_KEY): f"{row.after:.1f}" for row in rows}
+        for title, rows in shown.items()
+    }
+    names = [name for name in TRAINED if any(name in found for found in success.values())]
+    lines = [
+        [title, f"{rows[0].seeds} (≥{campaign_table.detectable(rows):.1f})"]
+        + [success[title].get(name, "–") for name in names]
+        for title, rows in shown.items()
+    ]
+    return markdown_table(["tasks", "seeds (detectable)", *(TRAINED[name] for name in names)], lines)
