@@ -122,11 +122,10 @@ class ResponseCache(DynamicCache):  # type: ignore[misc]
         self.in_place = bool(self.layers) and all(isinstance(layer, PreallocatedLayer) for layer in self.layers)
 
     @classmethod
-    def of(cls, model: Any, rows: int, capacity: int) -> Self | None:
-        """A cache for `model`; None if its architecture needs a special cache."""
-        known = getattr(model, "_supports_default_dynamic_cache", None)
-        if known is None or not known():
-            return None
+    def of(cls, model: Any, rows: int, capacity: int) -> Self:
+        """A cache for `model`; `ValueError` if its architecture needs a special cache."""
+        if not model._supports_default_dynamic_cache():
+            raise ValueError(f"{type(model).__name__} needs a cache of its own, so it cannot be sampled from here")
         return cls(model.config, rows, capacity)
 
     def show(self, rows: slice, start: int, end: int) -> None:
@@ -219,19 +218,15 @@ def _rows_of_mask(
     return sees_LS[None, None]
 
 
-def select_rows(cache: Any, index_B: torch.Tensor, device: torch.device) -> None:
+def select_rows(cache: ResponseCache, index_B: torch.Tensor, device: torch.device) -> None:
     """Replace row b of `cache` by row index[b]; `index_B` is on the CPU. Only rows that change are copied."""
-    index_on_device_B = index_B.to(device)
-    if not isinstance(cache, ResponseCache):
-        cache.batch_select_indices(index_on_device_B)
-        return
     target_M = (index_B != torch.arange(len(index_B))).nonzero().squeeze(-1)
     source_M, target_M = index_B[target_M].to(device), target_M.to(device)
     for layer in cache.layers:
         if isinstance(layer, PreallocatedLayer):
             layer.move_rows(source_M, target_M, len(index_B))
         else:
-            layer.reorder_cache(index_on_device_B)
+            layer.reorder_cache(index_B.to(device))
 
 
 def _sees_all(layer: Any, capacity: int) -> bool:

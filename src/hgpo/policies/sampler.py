@@ -238,35 +238,30 @@ class _Decoder:
         if plain and sum(parameter.numel() for parameter in self.model.parameters()) >= _SHARE_FROM:
             layout = lay_out_together(distinct, pad_token, overhead=self._pace.forward_tokens)
         self._cache = ResponseCache.of(self.model, rows, layout.ids_UP.shape[1] + max_tokens)
-        self._reads_in_parts = self._cache is not None and self._cache.in_place
-        if self._reads_in_parts or layout is apart:
+        if self._cache.in_place or layout is apart:
             return layout
         self._cache = ResponseCache.of(self.model, rows, apart.ids_UP.shape[1] + max_tokens)
         return apart
 
     def _forward_prompts(self, layout: PromptLayout) -> torch.Tensor:
         """Logits [U, V] after each prompt; shared beginnings are computed first."""
-        if self._cache is None:
-            return self._forward_part(layout.ids_UP, layout.mask_UP)
         if layout.shared:
-            self._forward_parts(self._cache, layout.ids_GP, layout.mask_GP, 0)
+            self._forward_parts(layout.ids_GP, layout.mask_GP, 0)
             select_rows(self._cache, torch.from_numpy(layout.beginning_U), self.device)
-        return self._forward_parts(self._cache, layout.ids_UP, layout.mask_UP, layout.shared)
+        return self._forward_parts(layout.ids_UP, layout.mask_UP, layout.shared)
 
-    def _forward_parts(
-        self, cache: ResponseCache, ids_UP: NDArray[np.int64], mask_UP: NDArray[np.bool_], known: int
-    ) -> torch.Tensor:
+    def _forward_parts(self, ids_UP: NDArray[np.int64], mask_UP: NDArray[np.bool_], known: int) -> torch.Tensor:
         """Logits [U, V] after each row. The first `known` columns are cached; rows run in parts of similar length."""
         rows, width = ids_UP.shape
         length_U = mask_UP[:, known:].sum(-1)
-        parts = cuts(length_U, overhead=self._pace.forward_tokens) if self._reads_in_parts else [slice(0, rows)]
+        parts = cuts(length_U, overhead=self._pace.forward_tokens) if self._cache.in_place else [slice(0, rows)]
         logits = []
         for part in parts:
             new = width - int(length_U[part.start])
             seen = int(mask_UP[part].any(axis=0).argmax())  # columns before it are empty in all rows of the part
-            cache.show(part, min(seen, new), new)
+            self._cache.show(part, min(seen, new), new)
             logits.append(self._forward_part(ids_UP[part, new:], mask_UP[part, min(seen, new) :]))
-        cache.show(slice(0, rows), 0, width)
+        self._cache.show(slice(0, rows), 0, width)
         return torch.cat(logits)
 
     def _forward_part(self, ids_UQ: NDArray[np.int64], mask_US: NDArray[np.bool_]) -> torch.Tensor:
@@ -281,8 +276,7 @@ class _Decoder:
             logits_to_keep=1,
             **last_columns(self.model, 1),
         )
-        self._cache = getattr(output, self._cache_name, None)
-        if self._cache is None:
+        if getattr(output, self._cache_name, None) is None:
             raise ValueError(
                 f"{type(self.model).__name__} returns no key-value cache, so it cannot be sampled from here"
             )

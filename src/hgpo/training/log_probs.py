@@ -366,17 +366,18 @@ def within_memory(
     while True:
         limit = min(max_tokens, _lowered[model][0]) if model in _lowered else max_tokens
         width = tree_width(model, share_prefixes, samples, limit)
+        random_state = torch.get_rng_state()  # of dropout
         on_device = torch.cuda.get_rng_state(model.device) if model.device.type == "cuda" else None
-        random_state = torch.get_rng_state(), on_device  # of dropout
         try:
             return work(micro_batches(samples, limit, width), width)
         except torch.OutOfMemoryError as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         # Outside of the block, so that the error no longer holds the tensors of the failed pass.
         _lower(model, samples, limit, width, setting, reason)
-        _restore(random_state, model.device)
+        torch.set_rng_state(random_state)
         gc.collect()
-        if model.device.type == "cuda":
+        if on_device is not None:
+            torch.cuda.set_rng_state(on_device, model.device)
             torch.cuda.empty_cache()
 
 
@@ -405,10 +406,3 @@ def _lower(model: Any, samples: Sequence[Sample], limit: int, width: int | None,
         setting,
         smaller,
     )
-
-
-def _restore(state: tuple[torch.Tensor, torch.Tensor | None], device: torch.device) -> None:
-    host, accelerator = state
-    torch.set_rng_state(host)
-    if accelerator is not None:
-        torch.cuda.set_rng_state(accelerator, device)

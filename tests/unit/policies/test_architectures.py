@@ -135,9 +135,16 @@ def test_a_model_that_measures_distances_in_columns_shares_no_beginnings(monkeyp
     assert_scored_alike(model, prompts, sample(model, prompts), 1.0)
 
 
-def test_a_model_without_a_key_value_cache_is_named():
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model("openai-gpt", vocab_size=VOCABULARY, n_embd=12))
-    with pytest.raises(ValueError, match="OpenAIGPTLMHeadModel returns no key-value cache"):
+@pytest.mark.parametrize(
+    ("family", "options", "problem"),
+    [
+        ("openai-gpt", {"n_embd": 12}, "OpenAIGPTLMHeadModel returns no key-value cache"),
+        ("rwkv", {"hidden_size": 12, "num_hidden_layers": 2}, "RwkvForCausalLM needs a cache of its own"),
+    ],
+)
+def test_a_model_without_a_key_value_cache_is_named(family, options, problem):
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, vocab_size=VOCABULARY, **options))
+    with pytest.raises(ValueError, match=problem):
         sample(model, random_prompts(2))
 
 
