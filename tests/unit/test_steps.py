@@ -129,6 +129,7 @@ def test_a_batch_can_be_pickled() -> None:
         ({"reward": [1, "2", 0, 0]}, "column 'reward', row 1: expected a number, got str"),
         ({"reward": ["1", "2", "0", "0"]}, "column 'reward', row 0: expected a number, got str"),
         ({"reward": [1, [2], 0, 0]}, "column 'reward', row 1: expected a number, got list"),
+        ({"reward": [1, np.ones(1), 0, 0]}, "column 'reward', row 1: expected a number, got ndarray"),
         ({"reward": [1, 2, 0]}, "column 'reward', row 3: the column has 3 rows, but 'group' has 4"),
         ({"observation": ["a", "b", "c", "d", "e"]}, "column 'observation', row 4: the column has 5 rows"),
         ({"observation": ["a", ["b"], "c", "d"]}, "column 'observation', row 1: value of type list .* a tuple or text"),
@@ -160,8 +161,11 @@ def test_a_batch_can_be_pickled() -> None:
         ({"embedding": [[0.0]] * 3}, "column 'embedding', row 3: the column has 3 rows, but 'group' has 4"),
         ({"embedding": [0.0] * 4}, "column 'embedding': expected two dimensions, .* got shape \\(4,\\)"),
         ({"embedding": [[0.0], [0.0, 1.0], [0.0], [0.0]]}, "column 'embedding': expected rows of numbers"),
+        ({"embedding": [[]] * 4}, "column 'embedding': expected two dimensions, .* got shape \\(4, 0\\)"),
         ({"embedding": [["a"]] * 4}, "column 'embedding': expected rows of numbers of one length"),
         ({"embedding": [[0.0], [0.0], [float("nan")], [0.0]]}, "column 'embedding', row 2: expected finite numbers"),
+        ({"embedding": [[0, 0], [0, np.nan], [0, 0], [0, 0]]}, "column 'embedding', row 1: expected finite numbers"),
+        ({"embedding": np.float32([[0], [np.inf], [0], [0]])}, "column 'embedding', row 1: expected finite numbers"),
     ],
 )  # fmt: skip
 def test_errors_name_the_column_and_the_row(changes: dict[str, Any], message: str) -> None:
