@@ -127,7 +127,7 @@ def _json_array(array: np.ndarray[Any, Any]) -> Any:
         return _json_value(array.tolist())
     if array.dtype.kind not in "iu" or not array.size or np.abs(array.astype(np.float64)).max() < _EXACT_IN_FLOAT64:
         array = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64) + 0.0  # -0.0 equals 0.0
-    return {"array": [list(array.shape), sha256(np.ascontiguousarray(array).tobytes()).hexdigest()]}
+    return {"array": [list(array.shape), sha256(array.tobytes()).hexdigest()]}
 
 
 def _scalar(value: np.generic) -> Any:

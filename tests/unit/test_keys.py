@@ -7,12 +7,14 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from hgpo.keys import canonical_json, comparison_key
 from hgpo.steps import StepBatch
@@ -40,6 +42,20 @@ class Colour(enum.Enum):
     BLUE = 2
 
 
+@dataclass
+class Sheet:
+    title: str
+    links: list[str]
+
+
+class Hall(BaseModel):
+    name: str
+
+
+class Yard(BaseModel):
+    name: str
+
+
 class Screen:
     """Compared by identity."""
 
@@ -64,6 +80,8 @@ SAME = {
     "order of a set": ({"z", "a", "m"}, {"m", "z", "a"}),
     "arrays": (board(1), board(1)),
     "arrays of other types": (np.zeros(3, np.int32), np.zeros(3, np.float32)),
+    "order of a set of numbers": ([{0, 8}], [{8, 0}]),
+    "minus zero in an array": (np.array([-0.0]), np.array([0.0])),
     "an array's memory order": (board(1), np.asfortranarray(board(1))),
     "numpy scalars": (np.int64(3), 3),
     "numpy scalars inside": ({"x": np.float32(0.5)}, {"x": 0.5}),
@@ -80,10 +98,16 @@ OTHER = {
     "an array's middle": (board(1), board(2)),
     "an array's shape": (np.zeros((2, 3)), np.zeros((3, 2))),
     "large integers": (np.array([2**53]), np.array([2**53 + 1])),
+    "imaginary parts": (np.array([1j]), np.array([2j])),
+    "a day and its number": (np.array(["1970-01-02"], "M8[D]"), np.array([1])),
     "true and 1 inside": ([True], [1]),
     "text and number inside": (["1"], [1]),
     "bytes inside": ([b"a"], [b"b"]),
+    "a path and its text": ([PurePath("a")], ["a"]),
+    "a member and its name": ([Colour.RED], ["RED"]),
     "dataclasses": (Page("a", ["b"]), Page("a", ["c"])),
+    "dataclasses of one form": (Page("a", ["b"]), Sheet("a", ["b"])),
+    "models of one form": (Hall(name="a"), Yard(name="a")),
     "members of an enumeration inside": ([Colour.RED], [Colour.BLUE]),
     "null and absent": ({"a": None}, {}),
 }
@@ -109,6 +133,7 @@ def test_pictures_are_compared_by_content() -> None:
     image = pytest.importorskip("PIL.Image")
     red, again, blue = (image.new("RGB", (4, 4), colour) for colour in ("red", "red", "blue"))
     assert comparison_key(red) == comparison_key(again) != comparison_key(blue)
+    assert comparison_key(red) != comparison_key(image.new("RGB", (2, 8), "red"))
     red, again, blue = (picture.quantize(2) for picture in (red, again, blue))  # the same indices into other palettes
     assert red.tobytes() == blue.tobytes()
     assert comparison_key(red) == comparison_key(again) != comparison_key(blue)

@@ -133,6 +133,7 @@ def test_a_batch_can_be_pickled() -> None:
         ({"reward": np.array([1, 2j, 0, 0])}, "column 'reward', row 0: expected a number, got complex128"),
         ({"reward": np.array([1, 2, 0, 0], "m8[ns]")}, "column 'reward', row 0: expected a number, got timedelta64"),
         ({"step": np.array([1, 0, 0, 0], "M8[ns]")}, "column 'step', row 0: expected a number, got datetime64"),
+        ({"reward": [1, np.ones(1), 0, 0]}, "column 'reward', row 1: expected a number, got ndarray"),
         ({"reward": [1, 2, 0]}, "column 'reward', row 3: the column has 3 rows, but 'group' has 4"),
         ({"observation": ["a", "b", "c", "d", "e"]}, "column 'observation', row 4: the column has 5 rows"),
         ({"observation": ["a", ["b"], "c", "d"]}, "column 'observation', row 1: value of type list .* a tuple or text"),
@@ -164,11 +165,14 @@ def test_a_batch_can_be_pickled() -> None:
         ({"embedding": [[0.0]] * 3}, "column 'embedding', row 3: the column has 3 rows, but 'group' has 4"),
         ({"embedding": [0.0] * 4}, "column 'embedding': expected two dimensions, .* got shape \\(4,\\)"),
         ({"embedding": [[0.0], [0.0, 1.0], [0.0], [0.0]]}, "column 'embedding': expected rows of numbers"),
+        ({"embedding": [[]] * 4}, "column 'embedding': expected two dimensions, .* got shape \\(4, 0\\)"),
         ({"embedding": [["a"]] * 4}, "column 'embedding': expected rows of numbers of one length"),
         ({"embedding": [["1"]] * 4}, "column 'embedding': expected rows of numbers of one length"),
         ({"embedding": np.array([[1j]] * 4)}, "column 'embedding': expected rows of numbers of one length"),
         ({"embedding": np.ma.array([[1.0]] * 4, mask=[[0], [1]] * 2)}, "column 'embedding', row 1: missing value"),
         ({"embedding": [[0.0], [0.0], [float("nan")], [0.0]]}, "column 'embedding', row 2: expected finite numbers"),
+        ({"embedding": [[0, 0], [0, np.nan], [0, 0], [0, 0]]}, "column 'embedding', row 1: expected finite numbers"),
+        ({"embedding": np.float32([[0], [np.inf], [0], [0]])}, "column 'embedding', row 1: expected finite numbers"),
     ],
 )  # fmt: skip
 def test_errors_name_the_column_and_the_row(changes: dict[str, Any], message: str) -> None:

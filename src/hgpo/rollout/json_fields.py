@@ -167,8 +167,8 @@ def _relation(seen: Seen, batch: StepBatch, reward_M: np.ndarray) -> float:
         cells[batch.trajectory_group[trajectory], step].append((place, reward_M[trajectory]))
     together = variance = 0.0
     for members in cells.values():
-        first = {place: number for number, place in reversed([*enumerate(sorted(place for place, _ in members))])}
-        rank = np.array([first[place] for place, _ in members], dtype=np.float64)
+        rank_of = {place: rank for rank, place in enumerate(sorted(place for place, _ in members))}
+        rank = np.array([rank_of[place] for place, _ in members], dtype=np.float64)
         reward = np.array([reward for _, reward in members])
         rank, reward = rank - rank.mean(), reward - reward.mean()
         together += float(rank @ reward)

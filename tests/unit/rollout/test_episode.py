@@ -74,3 +74,22 @@ def test_no_listed_commands_and_a_score_of_0_are_recorded_as_such():
     assert (record.admissible, record.won, record.score) == (None, True, 0.0)
     assert (record.terminated, record.truncated) == (True, True)
     assert to_step_batch([record]).truncated.tolist() == [False]  # the limit cut nothing
+
+
+class Words:
+    """Encodes a prompt as the number of its words."""
+
+    max_prompt_tokens = None
+
+    def encode_prompts(self, prompts):
+        return [np.array([len(prompt.split())], dtype=np.int32) for prompt in prompts]
+
+
+@pytest.mark.parametrize(("terminated", "truncated"), [(True, True), (True, False), (False, True), (False, False)])
+def test_the_critic_is_given_the_state_in_which_a_limit_cut(terminated, truncated):
+    episode = begun(Corridor(1), replace(RULES, cut_encoder=Words()))
+    result = "you see a door", 0.0, terminated, truncated, {"won": False}
+    record = episode.finish(episode.answer(Prompt("…", forgotten=0), said("go right")), result)
+    shown = RULES.template.render(episode.context())
+    assert "you see a door" in shown
+    assert record.next_prompt_ids.tolist() == ([] if terminated or not truncated else [len(shown.split())])

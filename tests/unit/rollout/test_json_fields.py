@@ -175,6 +175,20 @@ def test_what_predicts_the_rewards_is_kept(sign: int) -> None:
     assert found["progress"] == "predicts the sum of rewards (|z| > 3.29)"
 
 
+@pytest.mark.parametrize(("size", "kept"), [(11, ""), (12, "predicts the sum of rewards (|z| > 3.29)")])
+def test_a_perfect_relation_needs_12_rollouts(size: int, kept: str) -> None:
+    """z is the root of the number of rollouts less 1."""
+    batch = rollouts(lambda task, trajectory, *_: {"id": 10 * trajectory}, tasks=1, group_size=size, reward=float)
+    assert judged(batch) == {"id": kept}
+
+
+def test_rollouts_are_compared_that_have_a_field_first_at_one_step_of_one_task() -> None:
+    """Odd rollouts have larger ids, later, and higher rewards; and so have the last four tasks."""
+    steps = rollouts(lambda task, rollout, step, _: {"id": 99 * (rollout % 2) + rollout} if step >= rollout % 2 else {})
+    tasks = rollouts(lambda task, rollout, *_: {"id": rollout}, reward=lambda rollout: float(rollout >= 20))
+    assert judged(steps) == judged(tasks) == {"id": ""}
+
+
 def test_what_people_write_is_kept() -> None:
     batch = rollouts(lambda task, trajectory, step, random: {"text": f"Book seat {random.random()} for me."})
     assert judged(batch) == {"text": "has texts of 4 or more words"}
@@ -192,7 +206,7 @@ def test_measures_that_rise_and_fall_are_kept() -> None:
 
 def test_few_rollouts_are_no_evidence() -> None:
     assert judged(rollouts(planted, tasks=1, group_size=10)) == {}  # 45 pairs
-    assert set(judged(rollouts(planted, tasks=1, group_size=11))) == {"meta.request", "meta.time", "served"}
+    assert set(judged(rollouts(planted, tasks=5, group_size=5))) == {"meta.request", "meta.time", "served"}  # 50
 
 
 def test_one_name_in_the_answers_of_two_tools_is_two_fields() -> None:

@@ -19,9 +19,8 @@ LOOK, TAKE = ToolCall("look", {}).action, ToolCall("take", {"what": "key"}).acti
 def episodes(columns: dict[str, list[Any]], lengths: tuple[int, ...] = (3, 2)) -> StepBatch:
     step = [step for length in lengths for step in range(length)]
     trajectory = [place for place, length in enumerate(lengths) for _ in range(length)]
-    return StepBatch.from_columns(
-        group=[0] * len(step), trajectory=trajectory, step=step, reward=[0.0] * len(step), **columns
-    )
+    given = {"group": [0] * len(step), "trajectory": trajectory, "step": step, "reward": [0.0] * len(step)}
+    return StepBatch.from_columns(**(given | columns))
 
 
 def labels(batch: StepBatch, column: str) -> list[Any]:
@@ -41,6 +40,17 @@ def test_the_key_is_that_of_the_call_that_led_to_the_state() -> None:
     assert labels(keyed, "observation") == [NO_CALL, look, look, NO_CALL, look]
     assert labels(keyed, "next_observation") == [look, look, take, look, None]
     assert (matches.steps, matches.keyed, matches.observed) == (5, 5, 0)
+    assert not keyed.observation.flags.writeable
+
+
+def test_a_next_observation_that_was_not_stored_stays_unknown() -> None:
+    keyed, _ = keyed_steps(episodes(TALK | {"next_observation": [None, "well", None, None, None]}), "tool_call")
+    assert labels(keyed, "next_observation") == [None, called(LOOK), None, None, None]
+
+
+def test_steps_of_another_task_do_not_match() -> None:
+    apart = episodes(TALK | {"group": [0, 0, 0, 1, 1], "observation": ["hi", "well", "bye", "hi", "well"]})
+    assert keyed_steps(apart, "observation")[1].observed == 0
 
 
 def test_rows_in_any_order_have_the_same_keys() -> None:

@@ -77,6 +77,9 @@ def test_the_others_know_no_past() -> None:
         "Room.\nPossible: look",
         "Nothing happens.\nPossible: look, wait",
     ]
+    assert make_key("observation_and_commands")(Visit("Room.", info={"admissible_commands": None})) == (
+        "Room.\nPossible: "
+    )
 
 
 def test_the_names_of_state_keys() -> None:
@@ -118,7 +121,11 @@ def test_equal_calls_have_equal_keys_in_every_form(name: str, arguments: dict[st
 
 
 @pytest.mark.parametrize(
-    "action", [None, "", "look", "[]", "[1]", '["a"]', '{"tool": 3}', '[{"name": "a"}]', "[" * 3000]
+    "action",
+    [
+        *(None, "", "look", "[]", "[1]", '["a"]', '{"tool": 3}', "[" * 3000),
+        *('[{"name": "a"}]', '[{"name": "a", "arguments": {}, "id": 1}]'),
+    ],
 )
 def test_other_actions_are_no_calls(action: str | None) -> None:
     assert called(action) is None
