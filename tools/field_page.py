@@ -202,10 +202,16 @@ def _known(value: float | str | None) -> str:
     return f"{value:.1f}" if round(value, 1) == value else f"{value:.2f}"
 
 
+def _named(row: str) -> str:
+    """How the page names a row of a campaign."""
+    estimator = row.removesuffix(campaign_table.OF_KEY)
+    return NAMES.get(estimator, estimator.upper()) + (", G2PO's key" if estimator != row else "")
+
+
 def _ours() -> str:
     """The section with this project's campaigns, which train a tiny policy."""
     lines = [
-        [NAMES.get(row.estimator, row.estimator.upper()), f"`{settings}`", str(row.seeds), f"{row.after:.1f}"]
+        [_named(row.estimator), f"`{settings}`", str(row.seeds), f"{row.after:.1f}"]
         for settings, rows in sorted(campaign_table.tables().items())
         for row in sorted(rows, key=lambda row: row.estimator)
     ]
