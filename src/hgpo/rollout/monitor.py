@@ -100,11 +100,10 @@ def _problem(steps: Sequence[StepRecord], monitor: RolloutMonitor) -> tuple[str,
         "shorter responses"
     )
     if counts.valid == 0:
-        fault = Counter(step.fault for step in steps if step.fault).most_common(1)
+        [(fault, _)] = Counter(step.fault for step in steps).most_common(1)
         cut = f", and {counts.cut} of them were cut off" if counts.cut else ""
-        why = f" ({fault[0][0]}{cut})" if fault else ""
         remedy = longer_responses if counts.cut > counts.steps / 2 else monitor.teaching
-        return f"None of {counts.steps} responses is a valid action{why}", remedy
+        return f"None of {counts.steps} responses is a valid action ({fault}{cut})", remedy
     if counts.cut == counts.steps:
         return f"All {counts.steps} responses were cut off at {monitor.max_response_tokens} tokens", longer_responses
     if counts.listed == counts.steps and counts.admissible == 0:

@@ -58,6 +58,19 @@ def test_groups_share_a_start_and_ids_are_explicit(corridor_suite):
     assert all(episode.won and episode.length == int(episode.task_id[-1]) + 1 for episode in outcomes(steps))
 
 
+def test_the_environments_of_a_group_and_no_others_are_reset_alike():
+    class Seeded(Corridor):
+        def reset(self, *, seed=None):
+            observation, info = super().reset(seed=seed)
+            return f"{seed} : {observation}", info
+
+    steps = collect(
+        [Task("t", "corridor", partial(Seeded, 1))] * 2, ScriptedPolicy(walker), rules(), rng(), group_size=3
+    )
+    starts = {(record.group, record.observation) for record in steps if record.step == 0}
+    assert len(starts) == len({observation for _, observation in starts}) == 2
+
+
 def test_only_live_environments_are_generated_for(corridor_suite):
     policy = CountingPolicy(walker)
     collect(corridor_suite.tasks("train"), policy, rules(), rng(), group_size=2)
@@ -244,12 +257,12 @@ def test_a_group_needs_a_member(corridor_suite):
 
 
 class AsyncWalker:
-    """Answers each request in its own time: later ones first, so that no order can be relied on."""
+    """Answers each request after some turns of the event loop, so that no order can be relied on."""
 
     max_prompt_tokens = None
     numbers_per_response = 2
 
-    def __init__(self, delay=0.0):
+    def __init__(self, delay=0):
         self.delay, self.under_way, self.most, self.answered = delay, 0, 0, []
 
     def count_prompt_tokens(self, prompts):
@@ -262,7 +275,8 @@ class AsyncWalker:
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         generator = np.random.default_rng(request.seed)
-        await asyncio.sleep(self.delay * generator.random())
+        for _ in range(int(self.delay * generator.random())):
+            await asyncio.sleep(0)
         self.under_way -= 1
         self.answered.append(request.prompt)
         text = walker(request.prompt, None) if generator.random() < 0.7 else "go left"
@@ -273,7 +287,7 @@ NONE = np.empty(0, dtype=np.int32)
 
 
 def test_with_a_policy_that_answers_in_its_own_time_no_episode_waits(corridor_suite):
-    policy, done = AsyncWalker(delay=0.02), []
+    policy, done = AsyncWalker(delay=20), []
     tasks = LimitedSuite(corridor_suite, 12).tasks("train")
     steps = collect(tasks, policy, rules(), rng(), group_size=4, on_progress=lambda *count: done.append(count))
     assert policy.most == 12
@@ -284,7 +298,7 @@ def test_with_a_policy_that_answers_in_its_own_time_no_episode_waits(corridor_su
         assert after.step == (before.step + 1 if before.trajectory == after.trajectory else 0)
 
 
-@pytest.mark.parametrize("policy", [AsyncWalker(delay=0.0), ScriptedPolicy(walker)], ids=["async", "batch"])
+@pytest.mark.parametrize("policy", [AsyncWalker(), ScriptedPolicy(walker)], ids=["async", "batch"])
 def test_every_step_is_told_as_soon_as_it_is_done(policy, corridor_suite):
     told, ended = [], []
     tasks = LimitedSuite(corridor_suite, 12).tasks("train")[:2]
@@ -303,7 +317,7 @@ def test_every_step_is_told_as_soon_as_it_is_done(policy, corridor_suite):
 
 def test_which_answer_comes_first_changes_nothing(corridor_suite):
     tasks = LimitedSuite(corridor_suite, 12).tasks("train")
-    prompt, slow = (collect(tasks, AsyncWalker(delay), rules(), rng(), group_size=4) for delay in (0.0, 0.01))
+    prompt, slow = (collect(tasks, AsyncWalker(delay), rules(), rng(), group_size=4) for delay in (0, 20))
     assert [(step.trajectory, step.step, step.action) for step in prompt] == [
         (step.trajectory, step.step, step.action) for step in slow
     ]
@@ -329,7 +343,7 @@ def test_an_async_policy_also_plays_where_a_loop_is_running(corridor_suite):
 
 
 @pytest.mark.parametrize(
-    ("log_probs", "batch_has"), [([-1.0, -0.5], -1.5), ([1e-6], 0.0), ([np.nan], None), ([-np.inf], None)]
+    ("log_probs", "batch_has"), [([-1.0, -0.5], -1.5), ([1e-6], 0.0), ([np.nan], None), ([-np.inf], None), ([], None)]
 )
 def test_a_batch_has_the_log_probs_of_responses_if_they_are_finite(log_probs, batch_has):
     task = Task("t", "corridor", partial(Corridor, 1))

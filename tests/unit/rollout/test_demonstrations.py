@@ -1,7 +1,11 @@
+from functools import partial
+
 import numpy as np
 import pytest
 
+from corridor import Corridor, CorridorExpert
 from hgpo.agents import TEMPLATES
+from hgpo.envs.base import Task, TaskSplits
 from hgpo.envs.wrappers import LimitedSuite
 from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.runner import demonstrate
@@ -28,8 +32,18 @@ def test_noise_replaces_a_share_of_the_commands_and_is_repeatable(corridor_suite
     pairs = shown(corridor_suite, 0.5)
     assert pairs == shown(corridor_suite, 0.5)
     assert pairs != shown(corridor_suite, 0.5, seed=1)
-    assert any(command == "go left" for _, command in pairs)
+    assert {command for _, command in shown(corridor_suite, 1.0)} == {"go left", "go right", "open door"}
     assert len(shown(corridor_suite, 1.0)) > len(shown(corridor_suite, 0.0))
+
+
+def test_noise_needs_commands_to_choose_from():
+    class Silent(Corridor):
+        def _info(self, won):
+            return {**super()._info(won), "admissible_commands": []}
+
+    [task] = LimitedSuite(TaskSplits({"train": lambda: [Task("t", "corridor", partial(Silent, 1))]}), 20).tasks("train")
+    pairs = demonstrate([task], CorridorExpert(), RULES, np.random.default_rng(0), noise=1.0)
+    assert [command for _, command in pairs] == ["go right", "open door"]
 
 
 def test_noise_is_a_probability(corridor_suite):

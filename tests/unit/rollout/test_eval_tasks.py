@@ -17,7 +17,7 @@ from hgpo.policies.base import ContextFull, RequestUsage, Response
 from hgpo.policies.openai import AnswerFailed, ServerRefused
 from hgpo.policies.wrappers import AsyncBatcher, PricedPolicy, Prices
 from hgpo.rollout.episode import Episode, EpisodeIds
-from hgpo.rollout.eval_tasks import EvalTask, Player, play_tasks
+from hgpo.rollout.eval_tasks import EvalTask, Player, evaluation_randomness, play_tasks
 from hgpo.rollout.prompts import RolloutRules
 from hgpo.rollout.records import StepCounts
 from hgpo.rollout.runner import play as play_episode
@@ -36,7 +36,7 @@ def expert(prompt, rng):
 
 
 class Answering(AsyncBatcher):
-    """Answers with `expert`; each answer takes ten and one token."""
+    """Answers with `expert`; each answer takes ten and one token, and two requests."""
 
     def __init__(self, answer=expert):
         super().__init__(ScriptedPolicy(answer))
@@ -45,7 +45,7 @@ class Answering(AsyncBatcher):
     async def respond(self, request, *, temperature) -> Response:
         self.asked.append(request)
         response = await super().respond(request, temperature=temperature)
-        return replace(response, usage=RequestUsage(10, 1, requests=1, seconds=0.25))
+        return replace(response, usage=RequestUsage(10, 1, requests=2, seconds=0.25))
 
 
 def play(policy, games=GAMES, agent=PLAIN, **player):
@@ -84,6 +84,11 @@ def test_every_game_is_handed_over_with_its_steps_and_what_it_took():
     assert {step.group for step in one.steps} == {"7/held_out/4"}
 
 
+def test_every_seed_and_every_place_has_its_own_random_numbers():
+    drawn = [evaluation_randomness(seed, place) for seed in range(3) for place in range(3)]
+    assert len({reset_seed for reset_seed, _ in drawn}) == len({rng.integers(2**31) for _, rng in drawn}) == 9
+
+
 def test_neither_order_nor_company_changes_what_a_game_draws():
     def drawn(games, max_concurrency):
         policy = Answering()
@@ -109,7 +114,7 @@ def test_a_lost_game_is_tried_again_with_what_was_learnt():
     assert len(lessons) == 2  # none after the last trial
     assert lessons[0] == "lost at: task : open the door at place 2 now : you are at place -9"
     assert one.summary.counts.steps == 27
-    assert one.summary.usage.requests == 29
+    assert one.summary.usage.requests == 2 * 29
     assert sorted({step.trajectory for step in one.steps}) == [f"7/held_out/2#{trial}" for trial in range(3)]
 
 
@@ -118,12 +123,20 @@ def test_lessons_reach_the_next_trials_prompts():
         def tail(self, context):
             return [f"lessons : {'; '.join(context.lessons)}"] if context.lessons else []
 
+    class Thinking(Answering):
+        """The prompt of this model opens a thought."""
+
+        async def respond(self, request, *, temperature):
+            return replace(await super().respond(request, temperature=temperature), in_thought=True)
+
+    def answer(prompt, rng):
+        return f"hm</think>be  quick\nnext time{'!' * 2000}" if prompt == "reflect" else "go left"
+
     agent = Agent(Telling(), 0, trials=2, reflect=lambda context: "reflect")
-    policy = Answering(lambda prompt, rng: "be  quick\nnext time" if prompt == "reflect" else "go left")
+    policy = Thinking(answer)
     play(policy, GAMES[:1], agent)
-    told = [request.prompt for request in policy.asked if "lessons" in request.prompt]
-    assert len(told) == 9
-    assert all(prompt.endswith("lessons : be quick next time") for prompt in told)
+    told = [request.prompt.rpartition("lessons : ")[2] for request in policy.asked if "lessons" in request.prompt]
+    assert told == ["be quick next time".ljust(1000, "!")] * 9
 
 
 def test_a_game_that_is_won_is_not_tried_again():
@@ -172,6 +185,7 @@ def test_a_later_trial_that_was_won_before_the_context_was_full_is_won():
     _, played = play(policy, [EvalTask(limited, 0, seed=7)], REFLECTING)
     assert played["t"].summary.trials == (False, True)
     assert played["t"].summary.context_full
+    assert played["t"].summary.failure == ""
 
 
 def test_an_answer_that_does_not_come_fails_its_game_alone():
@@ -182,13 +196,14 @@ def test_an_answer_that_does_not_come_fails_its_game_alone():
 
     class OneByOne(Answering):
         async def respond(self, request, *, temperature):
-            return Response(fails(request.prompt, None), *[()] * 3, finished=True, usage=RequestUsage(1, 1, 1, 0.1))
+            return Response(fails(request.prompt, None), *[()] * 3, finished=True, usage=RequestUsage(1, 1, 1, 0.0))
 
     finished, played = play(OneByOne())
     assert finished
     assert {task for task, one in played.items() if one.summary.failure} == {"held_out/6"}
     assert played["held_out/6"].summary.failure == "AnswerFailed: no luck"
     assert played["held_out/6"].summary.usage.requests == 3
+    assert played["held_out/6"].summary.usage.latencies == ()  # an answer from the cache takes no time
     assert not played["held_out/6"].summary.won
 
 

@@ -129,6 +129,25 @@ def test_it_is_said_after_the_first_turn_where_that_is_telling(episodes: int, sa
     assert len(screen.lines) == 3  # not once more at the end
 
 
+def test_the_first_turn_has_a_step_of_each_concurrent_episode() -> None:
+    screen = Screen(*LANGUAGE_MODEL)
+    playing = screen.watch.begin(20, lambda *shown: None, 8)
+    for _ in range(8):
+        assert screen.lines == []
+        playing.step(step_record(finished=False))
+    assert screen.lines
+
+
+def test_longer_responses_help_where_more_than_half_are_cut() -> None:
+    screen = Screen(*LANGUAGE_MODEL)
+    playing = screen.watch.begin(2, lambda *shown: None)
+    for finished in (True, False):
+        playing.step(step_record(valid=False, fault="empty", finished=finished))
+    playing.finish()
+    assert "and 1 of them were cut off" in screen.lines[0]
+    assert "max_response_tokens" not in screen.lines[2]
+
+
 def test_one_good_response_is_enough() -> None:
     screen = Screen(*LANGUAGE_MODEL)
     playing = screen.watch.begin(2, lambda *shown: None)
