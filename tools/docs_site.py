@@ -147,7 +147,10 @@ def as_markdown(path: Path) -> str:
             return (path / "README.md").read_text(encoding="utf-8")
         listed = [entry for entry in sorted(path.iterdir()) if not entry.name.startswith((".", "_"))]
         return f"# {name}\n\n" + "\n".join(f"- [{_title(entry)}]({entry.name})" for entry in listed) + "\n"
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:  # weights of a stored policy, for example
+        return f"# {name}\n\n{path.stat().st_size:,} bytes that are not text; read the file in the repository.\n"
     if path.suffix == ".md":
         return text
     if path.suffix == ".ipynb":

@@ -57,6 +57,13 @@ def test_every_file_that_pages_link_to_can_be_shown() -> None:
             assert "# " in site.as_markdown(path)[:200], target
 
 
+def test_a_file_that_is_not_text_is_named_with_its_size() -> None:
+    weights = ROOT / "benchmarks" / "starts" / "alfworld-tiny" / "model.safetensors"
+    page = site.as_markdown(weights)
+    assert page.startswith("# benchmarks/starts/alfworld-tiny/model.safetensors\n")
+    assert f"{weights.stat().st_size:,} bytes" in page
+
+
 def test_what_is_fetched_from_elsewhere_is_found() -> None:
     fetched = '<script src="https://cdn.example/a.js">', '<link rel="stylesheet" href="//fonts.example/b.css">'
     assert [bool(site._FETCHED.search(tag)) for tag in fetched] == [True, True]
