@@ -10,7 +10,8 @@
 A finished training is a line of benchmarks/campaign.json and is never run again, so a campaign that was killed can be
 continued, also on another machine. Seeds run in order, each with all estimators, so the finished trainings always form
 a table. All trainings of a seed play the same tasks with the same random numbers from the same start, with one thread.
-A warm start on another type of CPU gives other weights; `--start` takes a stored policy, so all machines begin alike.
+A warm start on another type of CPU gives other weights, so another machine cannot finish a seed, unless `--start` names
+a stored policy; it can train further seeds, because estimators are compared within seeds.
 
 `choose` trains each estimator once with each learning rate, with a seed that `run` does not use. It measures success on
 the split valid_seen. If the recipe itself evaluates on valid_seen, it measures the rollouts in the last third of the
@@ -77,7 +78,7 @@ class Campaign:
         if not missing:
             return
         start = self._start()
-        self.refuse_another_start(weights_of(start))
+        self.refuse_another_start(weights_of(start), {seed for _, seed in missing})
         began = time.monotonic()
         with ThreadPoolExecutor(at_once) as pool:
             waiting = [pool.submit(self._train, name, seed, start) for name, seed in missing]
@@ -86,14 +87,15 @@ class Campaign:
                 left = (time.monotonic() - began) / number * (len(missing) - number) / 60
                 print(f"{number} of {len(missing)} done, {left:.0f} minutes to go", flush=True)
 
-    def refuse_another_start(self, start: str) -> None:
-        """Stop if stored trainings with these settings began from another policy, since they are not comparable."""
-        others = {one.start for one in self.done if one.settings == self.settings} - {start}
-        if others:
-            raise SystemExit(
-                f"The stored trainings of {self.settings!r} began from weights {', '.join(sorted(others))}, these "
-                f"would begin from {start}. Name their start with --start, or remove their lines from campaign.json."
-            )
+    def refuse_another_start(self, start: str, seeds: set[int]) -> None:
+        """Stop if stored trainings of one of these seeds began from another policy, since they are not comparable."""
+        for one in self.done:
+            if one.settings == self.settings and one.seed in seeds and one.start != start:
+                raise SystemExit(
+                    f"{one.estimator} with seed {one.seed} began from weights {one.start}, and the other trainings of this "
+                    f"seed would begin from {start}. Name the first start with --start, or remove the seed's lines of "
+                    f"{self.settings!r} from campaign.json."
+                )
 
     def choose(self, rates: list[float], estimators: list[str], at_once: int, updates: int = 0) -> None:
         """Train each estimator with each learning rate, if not done yet; `updates` above 0 replaces the recipe's."""

@@ -182,9 +182,10 @@ def _write_lines(path: Path, trainings: Sequence[Trained | RateTrial]) -> None:
 
 def rows(done: list[Trained]) -> list[Row]:
     """The table of one campaign, over the seeds that all its estimators have finished from one start."""
+    done = of_complete_seeds(done)
     names = [name for name in ESTIMATORS if name in {one.estimator for one in done}]
     found = {(one.estimator, one.seed): one for one in done}
-    seeds = [seed for seed in sorted({one.seed for one in done}) if _complete(found, names, seed)]
+    seeds = sorted({one.seed for one in done})
     if len(seeds) < FEWEST_SEEDS or len(names) < 2:
         return []
     after_ES = 100.0 * np.array([[found[name, seed].after for seed in seeds] for name in names])
@@ -194,6 +195,20 @@ def rows(done: list[Trained]) -> list[Row]:
         Row(name, len(seeds), after_S.mean(), during_S.mean(), after[name], during[name], reference=names[0])
         for name, after_S, during_S in zip(names, after_ES, during_ES, strict=True)
     ]
+
+
+def of_complete_seeds(done: Sequence[Trained]) -> list[Trained]:
+    """The trainings of the seeds that all estimators of a campaign have finished from one start."""
+    names = {one.estimator for one in done}
+    by_seed: dict[int, list[Trained]] = {}
+    for one in done:
+        by_seed.setdefault(one.seed, []).append(one)
+    complete = (
+        here
+        for here in by_seed.values()
+        if {one.estimator for one in here} == names and len({one.start for one in here}) == 1
+    )
+    return [one for here in complete for one in here]
 
 
 def _leads(names: Sequence[str], success_ES: FloatArray) -> dict[str, dict[str, Lead]]:
@@ -213,11 +228,6 @@ def tables() -> dict[str, list[Row]]:
     done = stored()
     by_settings = {one.settings: [other for other in done if other.settings == one.settings] for one in done}
     return {settings: rows(trainings) for settings, trainings in sorted(by_settings.items())}
-
-
-def _complete(found: dict[tuple[str, int], Trained], names: list[str], seed: int) -> bool:
-    starts = {found[name, seed].start for name in names if (name, seed) in found}
-    return len(starts) == 1 and all((name, seed) in found for name in names)
 
 
 def claim(row: Row) -> str:

@@ -150,7 +150,7 @@ def trained_page() -> str:
     """The page."""
     parts, tables, done = [INTRODUCTION], campaign_table.tables(), campaign_table.stored()
     for campaign in CAMPAIGNS:
-        here = [one for one in done if one.settings == campaign.settings]
+        here = campaign_table.of_complete_seeds([one for one in done if one.settings == campaign.settings])
         parts += campaign_section(campaign, tables[campaign.settings], here)
     parts.append(keys_section(done))
     return "\n".join(parts)
@@ -160,9 +160,10 @@ def campaign_section(
     campaign: Campaign, rows: Sequence[campaign_table.Row], trainings: Sequence[campaign_table.Trained]
 ) -> list[str]:
     """The section of a campaign: its table, how learning rates were chosen, all pairs, and the commands."""
-    start = 100 * np.mean([one.before for one in trainings])
+    starts = {one.start: f"{100 * one.before:.1f} %" for one in trainings}
+    start = ", ".join(starts.values()) + (" (a start policy for each machine)" if len(starts) > 1 else "")
     return [
-        f"## {campaign.heading}\n\nRecipe and settings: `{campaign.settings}`. n = {rows[0].seeds} training seeds. Success after the warm start: {start:.1f} %. "
+        f"## {campaign.heading}\n\nRecipe and settings: `{campaign.settings}`. n = {rows[0].seeds} training seeds. Success after the warm start: {start}. "
         f"Detectable: {campaign_table.detectable(rows):.1f} points. {campaign.note}".rstrip()
         + "\n",
         campaign_table.as_markdown(rows),
@@ -224,7 +225,7 @@ def rates_line(campaign: Campaign, trainings: Sequence[campaign_table.Trained]) 
     updates = {one.updates for one in trials}.pop()
     length = f" of {updates} updates" if updates else ""
     judge = "rollouts, in the last third of the updates," if campaign.split == "valid_seen" else "`valid_seen`"
-    elsewhere = [one for one in trials if one.start != trainings[0].start]
+    elsewhere = [one for one in trials if one.start not in {training.start for training in trainings}]
     names = sorted({one.estimator for one in elsewhere})
     whose = f" of {', '.join(names)}" if len(names) < len(rates) else ""
     other_rates = ", ".join(f"{rate:g}" for rate in sorted({one.rate for one in elsewhere}))

@@ -174,10 +174,16 @@ def test_trainings_from_another_start_are_not_added_to_a_table(tmp_path: Path, m
     monkeypatch.setattr(campaign_table, "STORED", tmp_path / "campaign.json")
     campaign_table.store([trained("gigpo", 0, 0.5, start="one")])
     begun = campaign.Campaign(tmp_path, "quickstart", [])
-    begun.refuse_another_start("one")
-    with pytest.raises(SystemExit, match=r"began from weights one, these would begin from two.*--start"):
-        begun.refuse_another_start("two")
-    campaign.Campaign(tmp_path, "quickstart", ["rollout.state=observation"]).refuse_another_start("two")
+    begun.refuse_another_start("one", {0, 1})
+    with pytest.raises(SystemExit, match=r"gigpo with seed 0 began from weights one.* would begin from two.*--start"):
+        begun.refuse_another_start("two", {0, 1})
+    campaign.Campaign(tmp_path, "quickstart", ["rollout.state=observation"]).refuse_another_start("two", {0, 1})
+
+
+def test_other_seeds_can_begin_from_another_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign_table, "STORED", tmp_path / "campaign.json")
+    campaign_table.store([trained("gigpo", 0, 0.5, start="one")])
+    campaign.Campaign(tmp_path, "quickstart", []).refuse_another_start("two", {1, 2})
 
 
 def test_a_stored_start_policy_is_the_one_that_its_trainings_name() -> None:
