@@ -92,9 +92,9 @@ class Campaign:
         for one in self.done:
             if one.settings == self.settings and one.seed in seeds and one.start != start:
                 raise SystemExit(
-                    f"{one.estimator} with seed {one.seed} began from weights {one.start}, and the other trainings of this "
-                    f"seed would begin from {start}. Name the first start with --start, or remove the seed's lines of "
-                    f"{self.settings!r} from campaign.json."
+                    f"{one.estimator} with seed {one.seed} began from weights {one.start}, and the other trainings of "
+                    f"this seed would begin from {start}. Name the first start with --start, or remove the seed's lines "
+                    f"of {self.settings!r} from campaign.json."
                 )
 
     def choose(self, rates: list[float], estimators: list[str], at_once: int, updates: int = 0) -> None:
