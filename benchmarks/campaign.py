@@ -93,7 +93,7 @@ class Campaign:
             if one.settings == self.settings and one.seed in seeds and one.start != start:
                 raise SystemExit(
                     f"{one.estimator} with seed {one.seed} began from weights {one.start}, and the other trainings of "
-                    f"this seed would begin from {start}. Name the first start with --start, or remove the seed's lines "
+                    f"this seed would begin from {start}. Name the first start with --start, or remove its lines "
                     f"of {self.settings!r} from campaign.json."
                 )
 
