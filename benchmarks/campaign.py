@@ -5,6 +5,7 @@
     python benchmarks/campaign.py run FOLDER --recipe webshop-tiny --seeds 3 --estimators gigpo g2po
     python benchmarks/campaign.py choose FOLDER --rates 2.5e-4 5e-4 1e-3    # try three rates with every estimator
     python benchmarks/campaign.py run FOLDER --recipe alfworld-tiny --start benchmarks/starts/alfworld-tiny
+    python benchmarks/campaign.py run FOLDER --recipe smollm2 --model SmolLM2-135M-Instruct.Q4_1.gguf --seeds 3
     python benchmarks/campaign.py show                                # print the tables
 
 A finished training is a line of benchmarks/campaign.json and is never run again, so a campaign that was killed can be
@@ -60,9 +61,12 @@ class Campaign:
     Example: `Campaign(Path("runs/campaign"), "quickstart", []).run(range(10), ["gigpo", "atd"], at_once=2)`.
     """
 
-    def __init__(self, folder: Path, recipe: str, overrides: list[str], start: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, recipe: str, overrides: list[str], start: Path | None = None, model: Path | None = None
+    ) -> None:
         self.folder, self.recipe, self.overrides = folder.resolve() / recipe, recipe, overrides
         self._stored_start = start.resolve() if start else None
+        self._model = [f"policy.model={model.resolve()}"] if model else []
         self.settings = " ".join([recipe, *overrides])
         config = load_config(Path(recipe), overrides)
         self.environment = config.environment.name
@@ -136,7 +140,7 @@ class Campaign:
         """Folder of the common start policy: the given one, or that of a run without updates."""
         if self._stored_start:
             return self._stored_start
-        options = [*self.overrides, "training.updates=0", "evaluation.games=1"]
+        options = [*self.overrides, *self._model, "training.updates=0", "evaluation.games=1"]
         return train(self.folder, "start", Path(self.recipe), options).start
 
     def _train(self, name: str, seed: int, start: Path) -> None:
@@ -187,6 +191,7 @@ def main(arguments: list[str] | None = None) -> None:
         verb.add_argument("folder", type=Path, help="where the runs are written")
         verb.add_argument("--recipe", default="quickstart")
         verb.add_argument("--start", type=Path, metavar="FOLDER", help="start policy (default: a warm start)")
+        verb.add_argument("--model", type=Path, metavar="PATH", help="the recipe's model, where no hub can be reached")
         verb.add_argument("--estimators", nargs="+", choices=list(ESTIMATORS), default=list(ESTIMATORS), metavar="NAME")
         verb.add_argument("--at-once", type=int, default=1, help="trainings side by side, one thread each (default: 1)")
         verb.add_argument("overrides", nargs="*", default=[], help="further settings of the recipe, for all trainings")
@@ -195,7 +200,7 @@ def main(arguments: list[str] | None = None) -> None:
     if options.verb == "show":
         show()
         return
-    campaign = Campaign(options.folder, options.recipe, options.overrides, options.start)
+    campaign = Campaign(options.folder, options.recipe, options.overrides, options.start, options.model)
     if options.verb == "choose":
         campaign.choose(options.rates, options.estimators, options.at_once, options.updates)
         return

@@ -11,6 +11,7 @@ import pytest
 import campaign
 import campaign_table
 from hgpo.config import load_config
+from hgpo.runs.folder import RunDirectory
 from paired import Difference
 
 NONE = "no significant difference"
@@ -189,3 +190,14 @@ def test_other_seeds_can_begin_from_another_start(tmp_path: Path, monkeypatch: p
 def test_a_stored_start_policy_is_the_one_that_its_trainings_name() -> None:
     folder = Path(campaign.__file__).parent / "starts" / "alfworld-tiny"
     assert campaign.weights_of(folder) == "fe0def6567f7"
+
+
+def test_a_model_makes_the_start_and_is_no_setting_of_the_campaign(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: list[str] = []
+    monkeypatch.setattr(campaign, "train", lambda *given: options.extend(given[-1]) or RunDirectory(tmp_path))
+    begun = campaign.Campaign(tmp_path, "smollm2", [], model=tmp_path / "model.gguf")
+    begun._start()
+    assert f"policy.model={tmp_path / 'model.gguf'}" in options
+    assert begun.settings == "smollm2"
