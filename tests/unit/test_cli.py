@@ -68,7 +68,7 @@ def test_without_a_verb_help_is_shown(capsys):
             ["train", "quickstart", "policy.lora.rnk=8"],
             "policy.lora.rnk: unknown setting; did you mean policy.lora.rank?",
         ),
-        (["train", "none.toml"], "no such recipe: none.toml"),
+        (["train", "none.toml"], "no such recipe: none.toml; `hgpo train --help` lists"),
         (["train", "x.toml", "--resume", "runs/x"], "omit the recipe"),
         (["train", "--resume", "no_such_run"], "is not a run directory"),
         (["eval", "no_such_run"], "is not a run directory"),

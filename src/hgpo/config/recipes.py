@@ -188,7 +188,8 @@ def read_toml(path: Path) -> Tree:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         name = path.as_posix().removeprefix("recipes/").removesuffix(".toml").removesuffix("/hgpo")
-        raise ConfigError(f"no such recipe: {path}{did_you_mean(name, recipe_names())}") from error
+        meant = did_you_mean(name, recipe_names()) or "; `hgpo train --help` lists the recipes"
+        raise ConfigError(f"no such recipe: {path}{meant}") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -71,6 +71,10 @@ def test_what_is_unknown_or_contradictory_is_refused_by_name(override, message):
     assert message in refused(*overrides)
 
 
+def test_a_wrong_item_of_a_list_is_one_problem():
+    assert refused("evaluation.seeds=[-1]").count("\n") == 0
+
+
 def test_histories_are_compared_as_far_as_the_agent_remembers():
     remembers = [*TINY, "agent.history_length=4"]
     assert load_config(None, remembers).estimator_options == {"history_length": 4}
