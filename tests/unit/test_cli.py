@@ -73,6 +73,7 @@ def test_without_a_verb_help_is_shown(capsys):
         (["train", "--resume", "no_such_run"], "is not a run directory"),
         (["eval", "no_such_run"], "is not a run directory"),
         (["advantages", "no_such_file.parquet"], "no such file or folder"),
+        (["audit", "no_such_file.json"], "hgpo audit: no_such_file.json: No such file or directory"),
         (["play", "nowhere"], "unknown environment 'nowhere'"),
         (["play", "corridor:CorridorSuite", "--game", "9"], "the split has games 0 to 2"),
         (["generate-games", ".", "--train", "1"], "exists"),

@@ -208,7 +208,7 @@ def apply_override(tree: Tree, override: str) -> None:
     """
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
-        raise ConfigError(f"override {override!r} is not of the form section.name=value")
+        raise ConfigError(f"{override!r} is not of the form NAME=VALUE")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

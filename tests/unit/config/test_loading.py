@@ -62,7 +62,7 @@ def test_a_dumped_config_loads_equal(tmp_path):
         ("rollout.temperature=inf", "rollout.temperature: Input should be a finite number"),
         ("training.learning_rate=nan", "training.learning_rate: Input should be a finite number"),
         ("run.name=2026-11-27", """run.name: must be text; write run.name='"…"' (got datetime.date(2026, 11, 27))"""),
-        ("training.epochs", "is not of the form section.name=value"),
+        ("training.epochs", "'training.epochs' is not of the form NAME=VALUE"),
         ("run.name.x=1", "is a value, not a section"),
     ],
 )
