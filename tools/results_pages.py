@@ -105,7 +105,7 @@ dynamic programming.
 
 An update plays 16 tasks × 8 rollouts, γ = 0.95. In tables of success, the row "gigpo" has its success, other rows have the difference to it, paired by
 instance; ± is half of the 95 % CI over instances, not corrected for the number of comparisons. "atd" is `benchmarks/atd.py`, "gagpo" the same with `trust=0` and, unless stated, λ = .95; "no std" is `mode="mean_norm"`. Three rows use
-exact values, which no estimator knows: `R - V` is the trajectory's score minus the state's value, `R - V, discounted` the same with discounted return and value,
+exact values, which no estimator knows: `R - V` is the trajectory's sum of rewards minus the state's value, `R - V, discounted` the same with discounted return and value,
 `Q - V` the exact advantage.
 
 ![Learning curves of five families, and the difference of each estimator to GiGPO](../images/multistep.png)

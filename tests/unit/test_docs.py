@@ -62,6 +62,15 @@ def test_pages_keep_their_length():
     assert {page.name: count for page, count in words.items() if count > most[page]} == {}
 
 
+def test_examples_are_in_code_blocks():
+    """Outside one, Markdown shows `>>>` as three nested quotations and joins the lines."""
+    block = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+    outside = {
+        page.name: re.findall(r"^>>> .*", block.sub("", page.read_text("utf-8")), re.MULTILINE) for page in PAGES
+    }
+    assert {name: lines for name, lines in outside.items() if lines} == {}
+
+
 def anchors(page: Path) -> set[str]:
     """The headings of a page as links name them: lower case, hyphens for spaces, no other punctuation."""
     titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)

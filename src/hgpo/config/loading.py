@@ -91,7 +91,11 @@ def _validated(tree: Tree) -> Config:
     try:
         config = Config.model_validate(tree)
     except ValidationError as error:
-        raise ConfigError("\n".join(map(_explain, error.errors()))) from error
+        problems = error.errors()
+        # A list with a wrong item is also reported as a list without that item, which may be too short.
+        within = {problem["loc"][:length] for problem in problems for length in range(len(problem["loc"]))}
+        named = [problem for problem in problems if problem["loc"] not in within]
+        raise ConfigError("\n".join(map(_explain, named))) from error
     refuse_unread(config)
     return config
 

@@ -188,7 +188,8 @@ def read_toml(path: Path) -> Tree:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         name = path.as_posix().removeprefix("recipes/").removesuffix(".toml").removesuffix("/hgpo")
-        raise ConfigError(f"no such recipe: {path}{did_you_mean(name, recipe_names())}") from error
+        meant = did_you_mean(name, recipe_names()) or "; `hgpo train --help` lists the recipes"
+        raise ConfigError(f"no such recipe: {path}{meant}") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -207,7 +208,7 @@ def apply_override(tree: Tree, override: str) -> None:
     """
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
-        raise ConfigError(f"override {override!r} is not of the form section.name=value")
+        raise ConfigError(f"{override!r} is not of the form NAME=VALUE")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

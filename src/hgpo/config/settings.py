@@ -77,7 +77,8 @@ class AgentSettings(SettingsSection):
         2, ge=0, le=LONGEST_HISTORY, description="K: remembered (observation, action) pairs; HGPO's highest level."
     )
     template: Annotated[str, AfterValidator(name_or_text)] = Field(
-        "household-reasoning", description="Prompts: a name (see `hgpo doctor`), or a .txt file with placeholders."
+        "household-reasoning",
+        description="Prompts: a name (see `hgpo doctor`), `module:NAME`, or a .txt file with placeholders.",
     )
 
 
@@ -163,7 +164,7 @@ class RolloutSettings(SettingsSection):
 class AdvantageSettings(SettingsSection):
     """The estimator; `options` are its own."""
 
-    estimator: str = Field("hgpo", description="Registered name of the estimator.")
+    estimator: str = Field("hgpo", description="Registered name, entry point or `module:NAME`.")
     gamma: Fraction = Field(0.95, description="Discount of the step return.")
     options: dict[str, Any] = Field(default_factory=dict, description="E.g. preset, mode, length_weight_alpha.")
 

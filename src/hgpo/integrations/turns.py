@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hgpo.estimators import compute_advantages
+from hgpo.estimators import compute_advantages, parse_options
 from hgpo.keys import comparison_key
+from hgpo.returns import check_gamma
 from hgpo.steps import StepBatch
 from hgpo.storage.conversations import steps_of_conversation
 
@@ -59,11 +60,18 @@ class StepAdvantages:
         estimator: A name that `hgpo.estimators.names()` lists.
         gamma: Discount of the step returns.
         options: Options of the estimator, e.g. history_length.
+
+    Raises:
+        ValueError: an unknown estimator or option, or a value out of range.
     """
 
     estimator: str = "hgpo"
     gamma: float = 0.95
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        parse_options(self.estimator, **self.options)  # now: the first call comes after the first rollouts
+        check_gamma(self.gamma)
 
     def __call__(
         self, attempts: Sequence[Sequence[Turn]], groups: Sequence[Hashable]

@@ -68,7 +68,7 @@ def check_source(source: str | Path, *, revision: str | None = None) -> Any:
         return None if "gguf_file" in options else load_tokenizer(source, revision=revision)
     except OSError as error:
         reason = str(error).splitlines()[0]
-        where = "" if folder.exists() else ": no such folder exists, and the hub has no such model"
+        where = "" if folder.exists() else ": no such folder exists"
         raise ValueError(f"no such model: {source}{where} ({reason})") from error
 
 

@@ -199,7 +199,7 @@ def _stored_columns(table: pa.Table, file: Path | None) -> dict[str, str]:
     missing = [name for name in BATCH_COLUMNS if name not in stored]
     if missing:
         raise StorageError(
-            f"no column {', '.join(missing)}. There are {', '.join(table.column_names) or 'no columns'}; "
+            f"no column {', '.join(missing)}. The file has {', '.join(table.column_names) or 'no columns'}; "
             f"--column {missing[0]}=KEY reads it from another. Needed are {', '.join(BATCH_COLUMNS)}, optional "
             f"{', '.join(OPTIONAL_BATCH_COLUMNS)}{_conversation_hint(table)}",
             file,

@@ -149,7 +149,7 @@ def _step(value: Any, keys: Mapping[str, str], where: str) -> Step:
 
 def _found(written: Mapping[str, Any]) -> str:
     """The keys of an object and how to read another one, for messages."""
-    return f". There are {', '.join(written) or 'no keys'}; --column NAME=KEY reads a column from another key"
+    return f". It has {', '.join(written) or 'no keys'}; --column NAME=KEY reads a column from another key"
 
 
 def _reward(steps: list[Step], line: Mapping[str, Any], keys: Mapping[str, str]) -> None:

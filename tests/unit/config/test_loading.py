@@ -62,13 +62,17 @@ def test_a_dumped_config_loads_equal(tmp_path):
         ("rollout.temperature=inf", "rollout.temperature: Input should be a finite number"),
         ("training.learning_rate=nan", "training.learning_rate: Input should be a finite number"),
         ("run.name=2026-11-27", """run.name: must be text; write run.name='"…"' (got datetime.date(2026, 11, 27))"""),
-        ("training.epochs", "is not of the form section.name=value"),
+        ("training.epochs", "'training.epochs' is not of the form NAME=VALUE"),
         ("run.name.x=1", "is a value, not a section"),
     ],
 )
 def test_what_is_unknown_or_contradictory_is_refused_by_name(override, message):
     overrides = ["run.name=ok", override] if override == "run.name.x=1" else [override]
     assert message in refused(*overrides)
+
+
+def test_a_wrong_item_of_a_list_is_one_problem():
+    assert refused("evaluation.seeds=[-1]").count("\n") == 0
 
 
 def test_histories_are_compared_as_far_as_the_agent_remembers():

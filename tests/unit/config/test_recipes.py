@@ -127,7 +127,8 @@ def test_a_missing_base_shows_the_chain(write, tmp_path: Path) -> None:
     path = write("a.toml", 'extends = "b.toml"\n')
     middle = write("b.toml", 'extends = "none.toml"\n')
     missing = tmp_path / "none.toml"
-    assert refusal(path) == f"no such recipe: {missing} ({path} extends {middle} extends {missing})"
+    chain = f"({path} extends {middle} extends {missing})"
+    assert refusal(path) == f"no such recipe: {missing}; `hgpo train --help` lists the recipes {chain}"
 
 
 def test_a_folder_or_a_broken_file_as_base_is_refused_by_name(write, tmp_path: Path) -> None:

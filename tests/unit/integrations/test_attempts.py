@@ -61,3 +61,16 @@ def test_what_is_new_in_a_prompt():
     for prompt in ([1, 3, 4], [1], [1, 2, 5, 3]):
         with pytest.warns(ComparisonWarning, match="does not extend the previous prompt"):
             assert new_part([1, 2], [70, 8], prompt) == tuple(prompt)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"estimator": "hgp"}, "unknown estimator 'hgp'; did you mean hgpo"),
+        ({"options": {"moode": "mean_norm"}}, "unknown option 'moode'"),
+        ({"gamma": 1.5}, "gamma must be a number from 0 to 1"),
+    ],
+)
+def test_wrong_settings_are_refused_before_the_first_rollouts(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        StepAdvantages(**wrong)

@@ -54,7 +54,9 @@ def test_levels_of_another_estimator_than_the_one_that_trained_are_called_so(fol
     text = " ".join(printed(build_report(folder, Training("grpo"))).split())
     assert "Step levels of HGPO (paper), because the training's GRPO has none, update 1 → 2" in text
     assert "levels: episode, whole trajectories of the task (GRPO); 0, same state" in text
-    assert "HGPO (paper), level 0: 37.5 % of the steps in groups" in text
+    assert (
+        "HGPO (paper), level 0: of the steps in groups of two or more, 37.5 % have members with other prompts" in text
+    )
 
 
 def test_figures_of_any_size_are_plain_numbers():

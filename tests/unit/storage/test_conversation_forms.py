@@ -232,12 +232,12 @@ REJECTED = {
     "keys inside steps": (
         "a.jsonl",
         '{"group": 0, "reward": 1, "steps": [{"obs": 1, "act": 2}]}',
-        "step 0 has no 'observation'. There are obs, act; --column NAME=KEY",
+        "step 0 has no 'observation'. It has obs, act; --column NAME=KEY",
     ),
     "a key of the line": (
         "a.jsonl",
         '{"task": 0, "reward": 1, "messages": []}',
-        "the same in all its trajectories. There are task, reward, messages; --column NAME=KEY",
+        "the same in all its trajectories. It has task, reward, messages; --column NAME=KEY",
     ),
     "a call without a name": (
         "a.jsonl",

@@ -260,7 +260,7 @@ def test_a_missing_column_lists_the_keys_found_and_the_flag(tmp_path: Path, caps
     for command in (["advantages"], ["inspect", "-o", str(tmp_path / "report.html")]):
         assert main([command[0], str(tmp_path / "steps.parquet"), *command[1:]]) == 2
         told = capsys.readouterr().err
-        assert "no column group, trajectory, step, observation, reward. There are uid, rollout, t, obs, r" in told
+        assert "no column group, trajectory, step, observation, reward. The file has uid, rollout, t, obs, r" in told
         assert "--column group=KEY" in told
     pairs = ("group=uid", "trajectory=rollout", "step=t", "observation=obs", "reward=r")
     assert advantages(tmp_path, *(word for pair in pairs for word in ("--column", pair))) == EXPECTED

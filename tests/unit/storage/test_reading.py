@@ -137,8 +137,8 @@ def test_texts_stay_with_their_rows_where_some_are_left_out(tmp_path, rows, writ
     [
         (b"", "1.jsonl: no rows; write it again or remove it"),
         (b"{", "1.jsonl line 1: not JSON"),
-        (b'{"step": 1}', "1.jsonl: no column group, trajectory, observation, reward. There are"),
-        (b'{"a": 1}', "1.jsonl: no column group, trajectory, step, observation, reward. There are a"),
+        (b'{"step": 1}', "1.jsonl: no column group, trajectory, observation, reward. The file has step;"),
+        (b'{"a": 1}', "1.jsonl: no column group, trajectory, step, observation, reward. The file has a;"),
     ],
 )
 def test_a_file_without_a_step_says_why_once(tmp_path, content, message):

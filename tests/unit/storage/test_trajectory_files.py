@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hgpo.estimators import compute_advantages
+from hgpo.estimators.diagnostics import summarise_levels
 from hgpo.storage.discover import find_step_files
 from hgpo.storage.reading import read_intact
 from hgpo.storage.schema import StorageError
@@ -128,7 +129,7 @@ def test_keys_may_have_other_names_and_ids_may_be_left_out(tmp_path):
         ({"messages": [{"role": "user"}]}, "message 0 has no content"),
         (
             {"messages": None, "steps": [{"action": "go"}]},
-            "step 0 has no 'observation'. There are action; --column",
+            "step 0 has no 'observation'. It has action; --column",
         ),
         ({"messages": None, "steps": [7]}, "step 0 is not an object: 7"),
         ({"reward": None}, "no reward: give one of 'reward' (of the whole trajectory), 'rewards'"),
@@ -212,11 +213,12 @@ def test_the_page_shows_lines_that_can_be_read(tmp_path):
     page = PAGE.read_text(encoding="utf-8")
     shown = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
     found = read(tmp_path / "a.jsonl", *shown)
-    step_batch_from_table(read_rollouts(tmp_path / "a.jsonl"))
+    batch = step_batch_from_table(read_rollouts(tmp_path / "a.jsonl"))
+    assert summarise_levels(batch, compute_advantages(batch)).unequal_starts == 0
     assert [(row["trajectory"], row["observation"], row["reward"]) for row in found] == [
-        ("task 7/0", "Task: buy a red lamp. You see a search box.", 0.0),
+        ("task 7/0", "Task: buy a red lamp. Search box.", 0.0),
         ("task 7/0", "Lamp A, lamp B", 1.0),
-        ("task 7/1", "You see a search box.", 0.0),
+        ("task 7/1", "Task: buy a red lamp. Search box.", 0.0),
         ("task 7/1", "Lamp A, lamp B", 0.5),
     ]
     empty = line(trajectory=2, messages=[*TALK[:3], {"role": "user"}])
