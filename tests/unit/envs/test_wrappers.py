@@ -66,6 +66,11 @@ TASKS = {"task": "leave"}
         (("a hall", {"won": "no"}), r"info\['won'\] = 'no'"),
         (("a hall", {"won": False, "admissible_commands": 5}), r"info\['admissible_commands'\] = 5"),
         (("a hall", {"won": False, "tools": [{"name": 5}]}), r"info\['tools'\] = \[\{'name': 5\}\]"),
+        (("a hall", {"won": False, "tools": [{"name": "a", "parameters": {"properties": None}}]}), r"info\['tools'\]"),
+        (
+            ("a hall", {"won": False, "tools": [{"name": "a", "parameters": {"properties": {1: {}}}}]}),
+            r"info\['tools'\]",
+        ),
         (("a hall", {"won": False, "admissible_commands": "look"}), r"info\['admissible_commands'\] = 'look'"),
         (
             ("a hall", {"won": False, "admissible_commands": ["look", 5]}),
