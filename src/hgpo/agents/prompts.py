@@ -1,8 +1,8 @@
 """Prompt templates: a template makes prompts and reads actions from responses, which are untrusted text.
 
 `CompactTemplate` is the shortest complete prompt, for tiny models. `ReasoningTemplate` has the structure of the
-published prompts, for instruction-tuned models. Each has a subclass for the household tasks of ALFWorld, the second also
-one for WebShop.
+published prompts, for instruction-tuned models. Each has a subclass for the household tasks of ALFWorld, and
+`ReasoningTemplate` one for WebShop.
 """
 
 from __future__ import annotations
