@@ -189,7 +189,7 @@ class Episode:
         self._history.append((self.observation, action))
         self._responses.append(response)
         self._anchor = self._key(Visit(observation, action, info))
-        kept = {name: self.info.get(name) for name in ("task", "tools") if info.get(name) is None}
+        kept = {name: self.info[name] for name in ("task", "tools") if info.get(name) is None and name in self.info}
         self.observation, self.info = observation, {**info, **kept} if kept else info
         self.step += 1
         self._won = won

@@ -101,6 +101,9 @@ def test_a_task_and_tools_that_only_the_reset_gives_stay_in_the_prompts():
     assert (episode.context().task, episode.context().tools) == ("open the door", ({"name": "look"},))
     episode.advance("look", ("a door", 0.0, False, False, {"won": False, "task": "go in", "tools": []}))
     assert (episode.context().task, episode.context().tools) == ("go in", ())
+    episode = Episode(IDS, RULES, "a hall", {"won": False})
+    episode.advance("look", ("a door", 0.0, False, False, {"won": False}))
+    assert episode.info == {"won": False}
 
 
 @pytest.mark.parametrize(
