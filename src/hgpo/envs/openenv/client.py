@@ -288,7 +288,7 @@ class OpenEnvEnv:
             self._end()
         return result
 
-    def _ask(self, connection: Connection, kind: str, data: Json) -> StepResult:
+    def _ask(self, connection: Connection, kind: str, data: Json) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """The answer to a message; an error ends the session, and the next reset opens another."""
         try:
             return self.play.read(connection.ask(kind, data))
