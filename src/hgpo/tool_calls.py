@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 MAX_CALL_CHARACTERS = 2_000
-"""Longer calls are rejected."""
+"""Longer calls, as `ToolCall.action` writes them, are rejected."""
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 
 
@@ -113,16 +113,17 @@ def signatures(tools: Sequence[Mapping[str, Any]]) -> str:
 
 def _decode(text: str) -> tuple[dict[str, Any], int]:
     """The JSON object at the beginning of a text, and its end."""
-    if len(text.strip()) > MAX_CALL_CHARACTERS:
-        raise ToolCallError(f"more than {MAX_CALL_CHARACTERS} characters")
     begin = len(text) - len(text.lstrip())
     try:
         value, end = _DECODER.raw_decode(text, begin)
-        _written(value).encode()  # rejects lone surrogates
+        written = _written(value)
+        written.encode()  # rejects lone surrogates
     except (ValueError, RecursionError) as error:
         raise ToolCallError(str(error) if isinstance(error, ToolCallError) else "the call is not valid JSON") from error
     if not isinstance(value, dict):
         raise ToolCallError("not a JSON object")
+    if len(written) > MAX_CALL_CHARACTERS:
+        raise ToolCallError(f"more than {MAX_CALL_CHARACTERS} characters")
     return value, end
 
 

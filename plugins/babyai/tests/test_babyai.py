@@ -139,6 +139,20 @@ def test_a_view_is_described(cells: dict[tuple[int, int], tuple[int, int, int]],
     assert env.view_text(image(cells)) == text
 
 
+def test_the_expert_survives_a_door_that_another_policy_closed_behind_it() -> None:
+    environment, expert = env.BabyAIEnv("OpenDoorColor", 56), suites.BabyAIExpert()
+    seen = environment.reset()
+    expert.reset(*seen)
+    names = {"l": "turn left", "r": "turn right", "f": "go forward", "t": "toggle"}
+    for letter in "lfrrrfffffrtfffllft":
+        expert.act(*seen)
+        observation, _, terminated, truncated, info = environment.step(names[letter])
+        seen = observation, info
+        assert not terminated
+        assert not truncated
+    assert expert.act(*seen) in env.COMMANDS
+
+
 def test_an_episode_ends_once_and_its_info_is_plain_data() -> None:
     environment = env.BabyAIEnv("GoToLocalS6N3", 7)
     with pytest.raises(RuntimeError, match="reset"):

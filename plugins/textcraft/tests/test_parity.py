@@ -93,7 +93,9 @@ def _command(book: RecipeBook, crafting: Crafting, rng: np.random.Generator) -> 
     if kind == 4:
         return recipe.text
     if kind == 5:
-        return recipe.text.replace("1 ", "2 ", 1) if rng.random() < 0.5 else f"{recipe.text}, stick"
+        first, after = recipe.text.split(" using ")
+        other = [recipe.text.replace("1 ", "2 ", 1), f"{recipe.text}, stick", f"{first} using 0 {after[2:]}"]
+        return other[int(rng.integers(3))]
     possible = crafting.possible(list(book.recipes))
     return str(rng.choice(possible)) if possible else "inventory"
 

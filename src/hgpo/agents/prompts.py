@@ -1,7 +1,8 @@
 """Prompt templates: a template makes prompts and reads actions from responses, which are untrusted text.
 
 `CompactTemplate` is the shortest complete prompt, for tiny models. `ReasoningTemplate` has the structure of the
-published prompts, for instruction-tuned models. Each has a subclass for the household tasks of ALFWorld.
+published prompts, for instruction-tuned models. Each has a subclass for the household tasks of ALFWorld, and
+`ReasoningTemplate` one for WebShop.
 """
 
 from __future__ import annotations
@@ -96,6 +97,7 @@ TEMPLATES: Registry[Template] = Registry(
         "reasoning": "hgpo.agents.prompts:REASONING",
         "household-compact": "hgpo.agents.prompts:HOUSEHOLD_COMPACT",
         "household-reasoning": "hgpo.agents.prompts:HOUSEHOLD_REASONING",
+        "shop-reasoning": "hgpo.agents.prompts:SHOP_REASONING",
     },
     check=_why_not_template,
 )
@@ -283,7 +285,18 @@ class HouseholdReasoningTemplate(ReasoningTemplate):
         return tuple(action for action in context.admissible if action != "help")
 
 
+class ShopReasoningTemplate(ReasoningTemplate):
+    """The published WebShop prompt: on the search page, the only one without clicks, it shows the form of a search."""
+
+    role = "You are a skilled agent in an online shop."
+
+    def offered(self, context: AgentContext) -> tuple[str, ...]:
+        """The possible clicks, or the form of a search."""
+        return context.admissible or ("search[<your query>]",)
+
+
 COMPACT = CompactTemplate()
 REASONING = ReasoningTemplate()
 HOUSEHOLD_COMPACT = HouseholdCompactTemplate()
 HOUSEHOLD_REASONING = HouseholdReasoningTemplate()
+SHOP_REASONING = ShopReasoningTemplate()

@@ -23,7 +23,11 @@ from hgpo.messages import Conversation, Message, without_thoughts
 from hgpo.tool_calls import ToolCallError, parse_action, signatures
 
 # Each run of white space matches in one way only; otherwise the time would grow with the square of its length.
-_ACTION = re.compile(r"^(?:[^\S\n]|[>*#-])*action(?:\s*\d+)?\s*(?:\*+\s*)?:\s*\**(.*)$", re.IGNORECASE | re.MULTILINE)
+# The line after an empty `Action:` is the command, unless it is the next part of an answer.
+_ACTION = re.compile(
+    r"^(?:[^\S\n]|[>*#-])*action(?:\s*\d+)?\s*(?:\*+\s*)?:\s*\**(?!(?:thought|action|observation)[\s\d*]*:)(.*)$",
+    re.IGNORECASE | re.MULTILINE,
+)
 _QUOTES = "`\"'* "
 _EXAMPLES = {"alfworld": "household", "webshop": "shop"}
 _CALLS = 'A command is one tool call, {"tool": NAME, "arguments": {…}} in JSON. The tools and their arguments:'

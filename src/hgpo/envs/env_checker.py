@@ -123,7 +123,9 @@ def is_tools(value: object) -> bool:
         isinstance(one, Mapping)
         and isinstance(one.get("name"), str)
         and isinstance(one.get("description", ""), str)
-        and isinstance(one.get("parameters", {}), Mapping)
+        and isinstance(parameters := one.get("parameters", {}), Mapping)
+        and isinstance(properties := parameters.get("properties", {}), Mapping)
+        and all(isinstance(name, str) for name in properties)
         for one in value
     )
 

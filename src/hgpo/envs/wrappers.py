@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -165,7 +165,7 @@ class _LimitedTasks(MadeOnAccess[Task]):
 
     def _element(self, number: int) -> Task:
         task = check_task(self._tasks[number])
-        return replace(task, make=partial(_make_limited, task, self._max_steps))
+        return Task(task.id, task.kind, partial(_make_limited, task, self._max_steps))
 
 
 def _make_limited(task: Task, max_steps: int) -> LimitedEnv:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hgpo.agents import AgentContext, ParsedAction
@@ -66,7 +66,7 @@ class Episode:
 
     Attributes:
         ids: see `EpisodeIds`.
-        observation, info: the environment's last observation and info.
+        observation, info: the environment's last observation and info; a missing `task` or `tools` is the earlier one.
         step: number of steps so far.
         ended: whether the environment has ended it.
 
@@ -122,7 +122,15 @@ class Episode:
         """The response with the action that is to be carried out; an unclosed thought contains no action."""
         if response.in_thought and not closes_thought(response.text):
             return Answer(prompt, response, ParsedAction("", False, "unclosed thought"))
-        return Answer(prompt, response, self._rules.template.parse(response.with_opening))
+        return Answer(prompt, response, self._as_listed(self._rules.template.parse(response.with_opening)))
+
+    def _as_listed(self, parsed: ParsedAction) -> ParsedAction:
+        """The action with the spaces of the admissible command that it means; templates write single spaces."""
+        listed = self.info.get("admissible_commands") or ()
+        if parsed.action in listed:
+            return parsed
+        meant = [command for command in listed if command.split() == parsed.action.split()]
+        return replace(parsed, action=meant[0]) if len(meant) == 1 else parsed
 
     def finish(self, answer: Answer, result: StepResult) -> StepRecord:
         """Update the episode by `result`, the environment's result of the action, and return the step's record."""
@@ -180,8 +188,9 @@ class Episode:
         )
         self._history.append((self.observation, action))
         self._responses.append(response)
-        self.observation, self.info = observation, info
         self._anchor = self._key(Visit(observation, action, info))
+        kept = {name: self.info[name] for name in ("task", "tools") if info.get(name) is None and name in self.info}
+        self.observation, self.info = observation, {**info, **kept} if kept else info
         self.step += 1
         self._won = won
         self.ended = transition.terminated or transition.truncated

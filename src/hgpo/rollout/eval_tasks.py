@@ -176,7 +176,11 @@ async def play_task(task: EvalTask, player: Player) -> EpisodeResult:
         failure="" if full else reason,
         context_full=reason if full else "",
     )
-    return EpisodeResult(summary, trials.steps, failure)
+    try:
+        return EpisodeResult(summary, trials.steps, failure)
+    finally:
+        # The traceback refers to this frame: the cycle would keep the environment, such as a server's session.
+        del failure
 
 
 async def _play_trial(

@@ -12,7 +12,7 @@ from hgpo.messages import Conversation
 from hgpo.policies.base import ContextFull, PromptCounter
 from hgpo.policies.chat import PromptEncoder
 from hgpo.policies.wrappers import Batched
-from hgpo.rollout.state_keys import INFO_OF
+from hgpo.rollout.state_keys import INFO_OF, TOOL_CALL
 
 
 class RolloutError(RuntimeError):
@@ -55,7 +55,8 @@ class RolloutRules:
     def check_start(self, task_id: str, info: Mapping[str, Any]) -> None:
         """Raise `RolloutError` if `info` lacks what the state key needs."""
         needed = INFO_OF.get(self.state)
-        if needed and not info.get(needed):
+        given = info.get(needed) if needed else None
+        if needed and (given is None or (self.state == TOOL_CALL and not given)):  # no command may be possible at first
             raise RolloutError(
                 f"task {task_id!r}: the environment gives no {needed.replace('_', ' ')}, which rollout.state = "
                 f"{self.state!r} needs; set rollout.state = 'observation'"

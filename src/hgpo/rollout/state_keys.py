@@ -113,11 +113,14 @@ def called(action: str | None) -> str | None:
     It reads the actions of environments with tools, responses with `<tool_call>`, and turns of conversations
     (`hgpo.storage.conversations`), whose last line is such a list or one call.
     """
-    text = (action or "").rstrip()
+    text = (action or "").strip()
     opened = without_thoughts(text).split("<tool_call>")[1:]
     tagged = [part.partition("</tool_call>")[0] for part in opened if "</tool_call>" in part]
     calls = [call for part in tagged or {text, text.rpartition("\n")[2]} for call in _calls_in(part)]
-    return canonical_json(calls) if calls else None
+    try:
+        return canonical_json(calls) if calls else None
+    except RecursionError:  # nested too deep to compare
+        return None
 
 
 def _calls_in(text: str) -> list[dict[str, Any]]:

@@ -1,6 +1,10 @@
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from hgpo.agents import TEMPLATES, AgentContext
+from hgpo.envs import make
 
 START = (
     "-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle of a room. Looking quickly around you, you see a "
@@ -23,7 +27,7 @@ def test_household_compact_says_everything_in_one_short_line():
     )
 
 
-@pytest.mark.parametrize("name", ["household-reasoning", "reasoning"])
+@pytest.mark.parametrize("name", ["household-reasoning", "shop-reasoning", "reasoning"])
 def test_reasoning_prompts_have_the_published_parts_in_order(name):
     prompt = TEMPLATES.get(name).render(SITUATION)
     parts = [
@@ -42,6 +46,20 @@ def test_reasoning_prompts_have_the_published_parts_in_order(name):
 def test_help_is_not_offered_in_household_games():
     assert "- help" not in TEMPLATES.get("household-reasoning").render(SITUATION)
     assert "- help" in TEMPLATES.get("reasoning").render(SITUATION)
+
+
+@pytest.mark.parametrize("recipe", ["language-models/webshop.toml", "verl/webshop.toml"])
+def test_the_prompts_of_the_shops_recipes_show_how_to_search(recipe):
+    settings = tomllib.loads((Path(__file__).parents[3] / "recipes" / recipe).read_text(encoding="utf-8"))
+    template = TEMPLATES.get(settings["agent"]["template"])
+    environment = make("webshop", train_goals=1, valid_seen_goals=0, valid_unseen_goals=0).tasks("train")[0].make()
+    start, info = environment.reset()
+    search_page = AgentContext(info["task"], start, 0, admissible=tuple(info["admissible_commands"]))
+    assert "- search[<your query>]" in template.render(search_page)
+    seen, *_, info = environment.step("search[red]")
+    results = AgentContext(info["task"], seen, 1, admissible=tuple(info["admissible_commands"]))
+    assert "- click[" in template.render(results)
+    assert "- search[" not in template.render(results)
 
 
 @pytest.mark.parametrize("name", TEMPLATES.names())

@@ -90,6 +90,8 @@ def test_the_first_action_is_read_through_white_space_and_marks(response, action
         ("I think.\nopen drawer 1\n", ParsedAction("open drawer 1", False, "no Action:")),
         ("", ParsedAction("", False, "no Action:")),
         ("Action: ``", ParsedAction("", False, "empty Action:")),
+        ("Action:\n\nObservation: You see a desk 1.", ParsedAction("", False, "empty Action:")),
+        ("**Action:**\n**Thought 2:** I look.\nAction: look", ParsedAction("", False, "empty Action:")),
     ],
 )
 def test_an_ill_formed_answer_is_called_so(response, expected):

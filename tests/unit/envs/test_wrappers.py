@@ -1,4 +1,4 @@
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,11 @@ TASKS = {"task": "leave"}
         (("a hall", {"won": "no"}), r"info\['won'\] = 'no'"),
         (("a hall", {"won": False, "admissible_commands": 5}), r"info\['admissible_commands'\] = 5"),
         (("a hall", {"won": False, "tools": [{"name": 5}]}), r"info\['tools'\] = \[\{'name': 5\}\]"),
+        (("a hall", {"won": False, "tools": [{"name": "a", "parameters": {"properties": None}}]}), r"info\['tools'\]"),
+        (
+            ("a hall", {"won": False, "tools": [{"name": "a", "parameters": {"properties": {1: {}}}}]}),
+            r"info\['tools'\]",
+        ),
         (("a hall", {"won": False, "admissible_commands": "look"}), r"info\['admissible_commands'\] = 'look'"),
         (
             ("a hall", {"won": False, "admissible_commands": ["look", 5]}),
@@ -216,6 +221,17 @@ def test_a_task_that_is_none_is_refused(task, said):
 
     with pytest.raises(EnvContractError, match=said):
         LimitedSuite(Suite(), 3).tasks("train")[0]
+
+
+def test_a_task_may_be_any_object_with_id_kind_and_make():
+    class Suite:
+        splits = ("train",)
+
+        def tasks(self, split):
+            return [SimpleNamespace(id="train/1", kind="corridor", make=lambda: Corridor(1))]
+
+    [task] = LimitedSuite(Suite(), 3).tasks("train")
+    assert (task.id, task.kind, task.make().reset(seed=0)[0]) == ("train/1", "corridor", "you are at place 0")
 
 
 @pytest.mark.parametrize(

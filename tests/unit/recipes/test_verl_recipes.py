@@ -61,7 +61,7 @@ ENVIRONMENT: dict[str, dict[str, Any]] = {
         "environment.name": "webshop",
         "environment.max_steps": 30,
         "environment.options": {"data_dir": "$WEBSHOP_DATA", "split_scheme": "verl-agent"},
-        "agent.template": "reasoning",
+        "agent.template": "shop-reasoning",
         "evaluation.split": "validation_256",
     },
 }

@@ -1,3 +1,4 @@
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -7,7 +8,7 @@ from corridor import Corridor
 from hgpo.agents import TEMPLATES
 from hgpo.policies.base import Response
 from hgpo.rollout.episode import Episode, EpisodeIds
-from hgpo.rollout.prompts import Prompt, RolloutRules
+from hgpo.rollout.prompts import Prompt, RolloutError, RolloutRules
 from hgpo.rollout.records import to_step_batch
 
 RULES = RolloutRules(TEMPLATES.get("compact"), history_length=1, temperature=1.0, reward_scale=10.0)
@@ -74,6 +75,50 @@ def test_no_listed_commands_and_a_score_of_0_are_recorded_as_such():
     assert (record.admissible, record.won, record.score) == (None, True, 0.0)
     assert (record.terminated, record.truncated) == (True, True)
     assert to_step_batch([record]).truncated.tolist() == [False]  # the limit cut nothing
+
+
+@pytest.mark.parametrize(
+    ("action", "meant"),
+    [
+        ("click[8 oz  |  250 ml]", "click[8 oz  |  250 ml]"),
+        ("click[wine red]", "click[wine\xa0red]"),
+        ("click[a b]", "click[a b]"),
+        ("open door", "open door"),
+        ("", ""),
+    ],
+)
+def test_an_action_gets_the_spaces_of_the_command_that_is_listed(action, meant):
+    episode = begun(Corridor(0))
+    listed = ["click[8 oz  |  250 ml]", "click[wine\xa0red]", "click[a b]", "click[a  b]", "look"]
+    episode.info = {**episode.info, "admissible_commands": listed}
+    assert episode.answer(Prompt("…", forgotten=0), said(action)).action.action == meant
+
+
+def test_a_task_and_tools_that_only_the_reset_gives_stay_in_the_prompts():
+    info = {"won": False, "task": "open the door", "tools": [{"name": "look"}]}
+    episode = Episode(IDS, RULES, "a hall", info)
+    episode.advance("look", ("a door", 0.0, False, False, {"won": False, "task": None}))
+    assert (episode.context().task, episode.context().tools) == ("open the door", ({"name": "look"},))
+    episode.advance("look", ("a door", 0.0, False, False, {"won": False, "task": "go in", "tools": []}))
+    assert (episode.context().task, episode.context().tools) == ("go in", ())
+    episode = Episode(IDS, RULES, "a hall", {"won": False})
+    episode.advance("look", ("a door", 0.0, False, False, {"won": False}))
+    assert episode.info == {"won": False}
+
+
+@pytest.mark.parametrize(
+    ("state", "info", "starts"),
+    [
+        ("observation_and_commands", {"admissible_commands": []}, True),
+        ("observation_and_commands", {}, False),
+        ("tool_call", {"tools": []}, False),
+        ("simulator", {"state_key": ""}, True),
+        ("simulator", {"state_key": None}, False),
+    ],
+)
+def test_a_state_key_needs_what_it_reads_though_no_command_may_be_possible(state, info, starts):
+    with nullcontext() if starts else pytest.raises(RolloutError, match="the environment gives no"):
+        Episode(IDS, replace(RULES, state=state), "a shop", {"won": False, **info})
 
 
 class Words:

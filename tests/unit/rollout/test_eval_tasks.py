@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from dataclasses import replace
 from functools import partial
 from itertools import chain, repeat
@@ -205,6 +207,31 @@ def test_an_answer_that_does_not_come_fails_its_game_alone():
     assert played["held_out/6"].summary.usage.requests == 3
     assert played["held_out/6"].summary.usage.latencies == ()  # an answer from the cache takes no time
     assert not played["held_out/6"].summary.won
+
+
+def test_a_failed_game_releases_its_environment():
+    made = []
+
+    def make():
+        environment = Corridor(1)
+        made.append(weakref.ref(environment))
+        return environment
+
+    async def fail(request, *, temperature):
+        raise AnswerFailed("no answer")
+
+    policy = Answering()
+    policy.respond = fail
+    suite = LimitedSuite(TaskSplits({"train": lambda: [Task("a", "b", make)]}), max_steps=9)
+    gc.collect()
+    gc.disable()
+    try:
+        rules = RolloutRules(COMPACT, 0, temperature=1.0)
+        player = Player(policy, PLAIN, rules)
+        assert asyncio.run(play_tasks([EvalTask(suite.tasks("train")[0], 0, 7)], player, lambda result: None))
+        assert [one() for one in made] == [None]
+    finally:
+        gc.enable()
 
 
 def test_a_server_that_refuses_everybody_ends_all():

@@ -124,6 +124,7 @@ def test_equal_calls_have_equal_keys_in_every_form(name: str, arguments: dict[st
     "action",
     [
         *(None, "", "look", "[]", "[1]", '["a"]', '{"tool": 3}', "[" * 3000),
+        f'{{"tool": "x", "arguments": {{"a": {"[" * 900}{"]" * 900}}}}}',
         *('[{"name": "a"}]', '[{"name": "a", "arguments": {}, "id": 1}]'),
     ],
 )
@@ -144,6 +145,7 @@ TAGGED = [f"<tool_call>\n{json.dumps(call)}\n</tool_call>" for call in CALLS]
         (f"<think>Or {TAGGED[0]}?</think>{TAGGED[1]}", CALLS[1:]),
         (f"<tool_call>no JSON</tool_call>{TAGGED[1]}", CALLS[1:]),
         (f"I look.\n{json.dumps(CALLS[1])}", CALLS[1:]),  # ShareGPT's function_call
+        (f"\n{json.dumps(CALLS[1])}", CALLS[1:]),
         (json.dumps({"tool": "write", "arguments": {"text": LONG}}, indent=1), CALLS[:1]),
     ],
 )

@@ -68,8 +68,8 @@ def _tasks(split: str, count: int, task_types: tuple[str, ...], seed: int) -> li
 class BabyAIExpert:
     """minigrid's bot for BabyAI, in a game of its own that repeats the episode's commands.
 
-    The bot plans with the game's state, limited to what was in view. Where it gives up, since a box was opened, or has
-    no command, the first admissible command is taken.
+    The bot plans with the game's state, limited to what was in view. Where it gives up, since a box was opened or it
+    does not know the way, or has no command, the first admissible command is taken.
     """
 
     def reset(self, observation: str, info: Mapping[str, Any]) -> None:
@@ -95,5 +95,5 @@ class BabyAIExpert:
             return
         try:
             self._next = self._bot.replan(action)
-        except DisappearedBoxError:
+        except (DisappearedBoxError, AssertionError):  # the second, for example, after another policy closed a door
             self._gave_up, self._next = True, Actions.done

@@ -135,7 +135,7 @@ class Crafting:
     def _craft(self, output: str, inputs: str) -> str:
         item, count, given = self._read(output, inputs)
         is_group = item in self._book.groups
-        if any(self.inventory.get(part.id, 0) < part.count or part.is_group for part in given):
+        if any(part.is_group or self.inventory.get(part.id, -1) < part.count for part in given):
             raise _ActionFailed(f"Could not find enough items to craft {None if is_group else item}")
         recipe = None if is_group else self._book.matching(item, given)
         if recipe is None:

@@ -260,7 +260,7 @@ class OpenEnvEnv:
             self._connection = Connection(self.play.address, self.play.timeout)
             self._close = weakref.finalize(self, self._connection.close)
         asked = {"seed": seed, **self.start} if seed is not None else dict(self.start)
-        observation, _, terminated, truncated, info = self.play.read(self._connection.ask("reset", asked))
+        observation, _, terminated, truncated, info = self._ask(self._connection, "reset", asked)
         if terminated or truncated:
             raise EnvContractError("the episode ended before its first step; check the server")
         if self.play.same_start:
@@ -282,9 +282,20 @@ class OpenEnvEnv:
         if not self._running or self._connection is None:
             raise RuntimeError("no episode is running; call reset() before step()")
         self._running = False
-        result = self.play.read(self._connection.ask("step", {self.play.action_field: action}))
+        result = self._ask(self._connection, "step", {self.play.action_field: action})
         self._running = not (result[2] or result[3])
         if not self._running:
-            self._close()
-            self._connection = None
+            self._end()
         return result
+
+    def _ask(self, connection: Connection, kind: str, data: Json) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """The answer to a message; an error ends the session, and the next reset opens another."""
+        try:
+            return self.play.read(connection.ask(kind, data))
+        except EnvContractError:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        self._close()
+        self._connection = None

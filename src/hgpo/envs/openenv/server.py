@@ -49,7 +49,7 @@ class Served:
         """The split and task of a reset message: by number, else by seed, else the next task.
 
         Raises:
-            BadMessage: the split or the task does not exist.
+            BadMessage: the split or the task does not exist, or the suite cannot make the task.
         """
         split = wanted.get("split", next(iter(self._tasks)))
         if not isinstance(split, str) or split not in self._tasks:
@@ -61,7 +61,10 @@ class Served:
             number = (next(self._turns) if seed is None else seed) % len(tasks)
         if not _is_whole(number) or not 0 <= number < len(tasks):
             raise BadMessage("VALIDATION_ERROR", f"task: split {split!r} has tasks 0 to {len(tasks) - 1}")
-        return split, tasks[number]
+        try:
+            return split, tasks[number]
+        except ValueError as error:  # of a suite that makes its tasks on access
+            raise BadMessage("EXECUTION_ERROR", str(error)) from error
 
     def episode_id(self) -> str:
         """A new id for an episode without one."""

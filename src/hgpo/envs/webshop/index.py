@@ -40,6 +40,11 @@ def is_partition(start_N1: NDArray[Any], values_V: NDArray[Any]) -> bool:
     return bool(start_N1[0] == 0 and start_N1[-1] == len(values_V) and np.all(np.diff(start_N1) >= 0))
 
 
+def _encoded(text: str) -> bytes:
+    """UTF-8, also of half a surrogate pair, which JSON can escape."""
+    return text.encode("utf-8", "surrogatepass")
+
+
 class TextArray(MadeOnAccess[str]):
     """A sequence of texts without one Python object per text.
 
@@ -54,7 +59,7 @@ class TextArray(MadeOnAccess[str]):
     @classmethod
     def of(cls, texts: Iterable[str]) -> TextArray:
         """Texts in memory."""
-        encoded = [text.encode() for text in texts]
+        encoded = list(map(_encoded, texts))
         start_N1 = np.zeros(len(encoded) + 1, np.int64)
         np.cumsum([len(text) for text in encoded], out=start_N1[1:])
         return cls(np.frombuffer(b"".join(encoded), np.uint8), start_N1)
@@ -78,12 +83,12 @@ class TextArray(MadeOnAccess[str]):
 
     def find(self, text: str) -> int | None:
         """The position of a text, by binary search, or None."""
-        wanted = text.encode()
+        wanted = _encoded(text)
         number = bisect_left(range(len(self)), wanted, key=self._bytes)
         return number if number < len(self) and self._bytes(number) == wanted else None
 
     def _element(self, number: int) -> str:
-        return self._bytes(number).decode()
+        return self._bytes(number).decode("utf-8", "surrogatepass")
 
     def _bytes(self, number: int) -> bytes:
         return self._content[self._start_N1[number] : self._start_N1[number + 1]].tobytes()
@@ -142,7 +147,7 @@ class SearchIndex:
         inverse_P = _inverse_norms(length_P)
         saturation_H = np.float32(1) + frequency_H.astype(np.float32) * inverse_P[document_H]
         rank_P = np.empty(len(ids), np.int32)
-        rank_P[sorted(range(len(ids)), key=lambda number: ids[number].encode())] = np.arange(len(ids))
+        rank_P[sorted(range(len(ids)), key=lambda number: _encoded(ids[number]))] = np.arange(len(ids))
         return cls(TextArray.of(ordered), term_start_T1, document_H, saturation_H, rank_P)
 
     def search(self, query: str, limit: int) -> list[int]:

@@ -236,8 +236,10 @@ def webshop_suite(
     if observation_mode is not None and observation_mode not in OBSERVATION_MODES:
         raise ValueError(f"observation_mode={observation_mode!r}; choose one of {', '.join(OBSERVATION_MODES)}")
     if data_dir is None and products is None and attributes is None:
-        if human_goals or keep_in:
-            raise ValueError("human_goals, keep_in: only for official files; give data_dir, or products and attributes")
+        if human_goals or keep_in or split_scheme != "official":
+            raise ValueError(
+                "human_goals, keep_in, split_scheme: only for official files; give data_dir, or products and attributes"
+            )
         goals, mode = {**DEFAULT_GOALS, **requested}, observation_mode or "brief"
         return _generated_suite(shop_size(size or "small"), goals, mode, nouns, seed, max_steps)
     if size is not None or requested:

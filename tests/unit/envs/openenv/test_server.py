@@ -141,6 +141,14 @@ def test_a_server_that_dies_says_what_to_do() -> None:
         make(f"openenv:{address}")
 
 
+def test_a_reset_after_an_error_opens_another_session(address: str) -> None:
+    environment = make(f"openenv:{address}", action_field="move").tasks("train")[0].make()
+    started = environment.reset(seed=1)
+    with pytest.raises(EnvContractError, match="'move' is unknown"):
+        environment.step("look")
+    assert environment.reset(seed=1) == started
+
+
 def test_an_environment_that_nobody_holds_gives_its_session_back() -> None:
     with environment_server(limits=Limits(sessions=2)) as address:
         suite = make(f"openenv:{address}")

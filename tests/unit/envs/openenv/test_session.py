@@ -100,6 +100,14 @@ def test_what_cannot_be_answered_says_why(tasks: Served, message: dict[str, Any]
     assert refused.value.code == code
 
 
+def test_a_task_that_cannot_be_made_says_why() -> None:
+    size = {"products": 26, "kinds": 1, "attribute_words": 1}  # shop 30 has 7 different goals, and a shop needs 13
+    suite = make("webshop", size=size, train_goals=31 * 13, valid_seen_goals=0, valid_unseen_goals=0, seed=0)
+    with pytest.raises(BadMessage, match="shop 30 has only 7 different goals") as refused:
+        data(ClientSession(Served("webshop", suite, ["train"])), "reset", task=31 * 13 - 1)
+    assert refused.value.code == "EXECUTION_ERROR"
+
+
 @pytest.mark.parametrize("text", ["", "{", "[1]", "3", "[" * 60_000, '{"a": ' * 60_000, b"{}", "9" * 60_000])
 def test_text_that_is_no_message_is_refused(text: str | bytes) -> None:
     with pytest.raises(BadMessage):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from hgpo.envs.webshop import Catalog
 from hgpo.envs.webshop.product import iterate_records, read_mapping
-from unit.envs.webshop.shop import GOAL, HUMAN_GOAL, small_catalog
+from unit.envs.webshop.shop import GOAL, HUMAN_GOAL, MUG, product, small_catalog
 from unit.envs.webshop.test_product import RECORD
 
 FACTS = {"B1": {"attributes": ["blue"], "instruction": "Find me mugs", "instruction_attributes": ["blue"]}}
@@ -94,6 +95,17 @@ def test_saved_and_opened(tmp_path: Path) -> None:
     assert list(kept.prices) == [10.0, 25.0, 10.0, 10.0]
     assert kept.index.search("blue mug", 5) == catalog.index.search("blue mug", 5)
     assert kept.having("category", "beauty") == [3]
+
+
+def test_half_a_surrogate_pair_is_saved_and_opened(tmp_path: Path) -> None:
+    half = product("\ud83d1", "Mug \ud83d", description="tea \ud83d")
+    catalog = Catalog([half, MUG], np.array([10.0, 10.0]), [replace(GOAL, instruction="find \ud83d")])
+    catalog.save(tmp_path / "kept")
+    kept = Catalog.open(tmp_path / "kept")
+    assert list(kept.products) == [half, MUG]
+    assert list(kept.goals) == list(catalog.goals)
+    assert kept.index.search("mug \ud83d", 5) == catalog.index.search("mug \ud83d", 5)
+    assert kept.digest == catalog.digest
 
 
 def test_the_name_of_a_saved_catalogue_survives_a_power_failure(

@@ -168,7 +168,8 @@ def test_sizes() -> None:
         ({"train_goals": 20, "valid_seen_goals": 50}, "request fewer, or more training goals"),
         ({"observation_mode": "html"}, "choose one of text, text_rich, brief"),
         ({"nouns": "best"}, "choose 'blank'"),
-        ({"human_goals": True}, "human_goals, keep_in: only for official files"),
+        ({"human_goals": True}, "human_goals, keep_in, split_scheme: only for official files"),
+        ({"split_scheme": "verl-agent"}, "split_scheme: only for official files"),
         ({"data_dir": "x", "size": "small"}, "only for generated shops"),
     ],
 )
