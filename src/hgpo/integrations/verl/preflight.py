@@ -108,7 +108,7 @@ def _memory(root: Path = Path("/")) -> int:
 
 
 def _gpus() -> tuple[int, ...] | None:
-    """Bytes of the GPUs that this process may use; None without `nvidia-smi`."""
+    """Bytes of the GPUs that this process may use; None without `nvidia-smi`, or if it does not know them."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible == "":
         return ()
@@ -117,6 +117,8 @@ def _gpus() -> tuple[int, ...] | None:
     try:
         lines = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.splitlines()
     except (OSError, subprocess.SubprocessError):
+        return None
+    if any(line.startswith("[") for line in lines):  # "[N/A]": a GPU without memory of its own
         return None
     return tuple(int(line) * 2**20 for line in lines if line.strip().isdecimal())  # MiB
 

@@ -240,11 +240,12 @@ def test_flash_attention_is_needed_where_it_is_configured(
     [
         ("0,1", "81559\n81559\n", (81_559 * 2**20,) * 2),
         ("0,1", "No devices were found\n", ()),
+        ("0", "[N/A]\n", None),  # a GPU without memory of its own
         ("", "81559\n", ()),
     ],
 )
 def test_the_output_of_nvidia_smi_is_read(
-    monkeypatch: pytest.MonkeyPatch, visible: str, printed: str, gpus: tuple[int, ...]
+    monkeypatch: pytest.MonkeyPatch, visible: str, printed: str, gpus: tuple[int, ...] | None
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=printed))
