@@ -194,7 +194,9 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
         f"{_ACTOR}.optim.weight_decay": Mapped(training.weight_decay, "training.weight_decay"),
         f"{_ACTOR}.optim.lr_scheduler_type": Mapped(training.learning_rate_schedule, "training.learning_rate_schedule"),
         f"{_ACTOR}.optim.lr_warmup_steps": Mapped(training.warmup_updates, "training.warmup_updates"),
+        f"{_ACTOR}.optim.lr_warmup_steps_ratio": Mapped(0.0, "training.warmup_updates"),
         f"{_ACTOR}.checkpoint.save_contents": Mapped(["model", "optimizer", "extra", "hf_model"]),
+        f"{_ACTOR}.checkpoint.async_save": Mapped(False),  # verl would not record a checkpoint as the newest
         f"{_ACTOR}.clip_ratio": Mapped(training.clip_low, "training.clip_low"),
         f"{_ACTOR}.clip_ratio_low": Mapped(training.clip_low, "training.clip_low"),
         f"{_ACTOR}.clip_ratio_high": Mapped(training.clip_high, "training.clip_high"),
@@ -219,6 +221,8 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
         f"{_ROLLOUT}.temperature": Mapped(rollout.temperature, "rollout.temperature"),
         f"{_ROLLOUT}.top_k": Mapped(-1),
         f"{_ROLLOUT}.top_p": Mapped(1.0),
+        f"{_ROLLOUT}.prompt_length": Mapped(policy.max_prompt_tokens, "policy.max_prompt_tokens"),
+        f"{_ROLLOUT}.response_length": Mapped(policy.max_response_tokens, "policy.max_response_tokens"),
         f"{_ROLLOUT}.seed": Mapped(seed, "run.seed"),
         f"{_ROLLOUT}.calculate_log_probs": Mapped(True),
         f"{_ROLLOUT}.tensor_model_parallel_size": Mapped(verl.tensor_parallel, "verl.tensor_parallel"),
@@ -268,14 +272,13 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
 
 
 def _lora(policy: PolicySettings, model: str) -> dict[str, Mapped]:
-    """Settings of an adapter; `model` is verl's table."""
-    if not policy.lora.rank:
-        return {}
+    """Settings of an adapter, also if there is none; `model` is verl's table."""
     targets = policy.lora.targets if isinstance(policy.lora.targets, str) else list(policy.lora.targets)
     return {
         f"{model}.lora_rank": Mapped(policy.lora.rank, "policy.lora.rank"),
         f"{model}.lora_alpha": Mapped(int(policy.lora.effective_alpha), "policy.lora.alpha"),
         f"{model}.target_modules": Mapped(targets, "policy.lora.targets"),
+        f"{model}.lora_adapter_path": Mapped(None, "policy.model"),
     }
 
 
@@ -315,6 +318,11 @@ def reject_owned(name: str, mapped: Mapping[str, Mapped], *, recomputes_log_prob
     Raises:
         ConfigError: names the setting of the recipe to change instead.
     """
+    if name.startswith("ray_kwargs.ray_init"):
+        raise ConfigError(
+            f"verl.overrides.{name} has no effect, since verl does not start Ray here: set verl.ray_cpus, or start a "
+            "cluster with `ray start` and set verl.ray_address"
+        )
     of_correction = name.startswith(f"{CORRECTION}.")
     if of_correction and not recomputes_log_probs:
         raise ConfigError(

@@ -158,8 +158,8 @@ _ENGINE = "actor_rollout_ref.actor.fsdp_config"
 READ_SETTINGS = (
     *(f"{engine}.{name}_offload" for engine in (_ENGINE, "critic.fsdp") for name in ("param", "optimizer")),
     *(f"{engine}.offload_policy" for engine in (_ENGINE, "critic.fsdp")),
-    *(f"actor_rollout_ref.model.{name}" for name in ("lora_rank", "use_fused_kernels")),
-    *(f"actor_rollout_ref.rollout.{name}" for name in ("response_length", "nnodes", "n_gpus_per_node")),
+    "actor_rollout_ref.model.use_fused_kernels",
+    *(f"actor_rollout_ref.rollout.{name}" for name in ("nnodes", "n_gpus_per_node")),
     "actor_rollout_ref.rollout.checkpoint_engine.backend",
     "algorithm.rollout_correction",
     "ray_kwargs.ray_init",
