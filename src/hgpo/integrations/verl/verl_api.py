@@ -63,6 +63,7 @@ verl.trainer.ppo.padding_utils: 'is_padding'  # queue knows padding by this tag
 verl.trainer.ppo.v1.replay_buffer:  # queue replaces the wait for groups
     ReplayBuffer: _wait_for_next_poll(partition_id, last_debug_time) poll_interval pending_keys running_keys
     ReplayBuffer: sample(global_steps, partition_id, batch_size)  # trainer plays evaluations
+    'no materializable trajectories'  # trainer names the reason
 verl.utils.debug: marked_timer(name, timing_raw, ...)  # trainer
 verl.utils.metric: reduce_metrics(metrics)  # trainer and critic
 verl.utils.py_functional: rename_dict(data, prefix) convert_to_regular_types(obj)  # trainer and critic
