@@ -110,7 +110,7 @@ def _memory(root: Path = Path("/")) -> int:
 def _gpus() -> tuple[int, ...] | None:
     """Bytes of the GPUs that this process may use; None without `nvidia-smi`, or if it does not know them."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible == "":
+    if visible in ("", "-1"):
         return ()
     command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     command += ["--id", visible] if visible else []

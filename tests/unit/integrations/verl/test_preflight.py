@@ -242,6 +242,7 @@ def test_flash_attention_is_needed_where_it_is_configured(
         ("0,1", "No devices were found\n", ()),
         ("0", "[N/A]\n", None),  # a GPU without memory of its own
         ("", "81559\n", ()),
+        ("-1", "81559\n", ()),
     ],
 )
 def test_the_output_of_nvidia_smi_is_read(
