@@ -97,6 +97,11 @@ def _check_policy(policy: PolicySettings, verl: VerlSettings, *, warm_start: boo
             f"policy.lora.rank = {policy.lora.rank}: verl 0.9 sends adapters only to vLLM 0.24, which has no CPU build "
             f"for PyPI's PyTorch; leave verl.rollout = {VLLM_ON_CPU!r} out"
         )
+    if on_cpu(policy) and not vllm_on_cpu(policy, verl) and verl.tensor_parallel > 1:
+        raise ConfigError(
+            f"verl.tensor_parallel = {verl.tensor_parallel}: with policy.device = cpu, every process has a copy of the "
+            f"built-in sampler; leave it out, or set verl.rollout = {VLLM_ON_CPU!r}"
+        )
     if policy.lora.alpha is not None and not policy.lora.alpha.is_integer():
         raise ConfigError(f"policy.lora.alpha = {policy.lora.alpha}: verl accepts only whole numbers")
     if not warm_start and (policy.revision is not None or policy.model.lower().endswith(".gguf")):

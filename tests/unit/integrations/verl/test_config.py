@@ -234,6 +234,13 @@ def test_the_queue_holds_an_evaluation_and_the_batches_that_are_sampled_ahead() 
             {"verl": {"rollout": "vllm-cpu"}, "policy": {"model": "m", "device": "cpu", "lora": {"rank": 4}}},
             "policy.lora.rank = 4",
         ),
+        (
+            {
+                "verl": {"tensor_parallel": 2, "gpus_per_node": 2},
+                "policy": {"model": "some/model", "device": "cpu"},
+            },
+            "every process has a copy of the built-in sampler",
+        ),
         ({"policy": {"model": "models/small.gguf"}}, "verl loads only folders and the main branch"),
         ({"policy": {"model": "some/model", "revision": "v1"}}, "verl loads only folders and the main branch"),
         ({"environment": {"name": "registered-by-hand"}}, "registered only in this process"),

@@ -29,7 +29,7 @@ SECRETS = {
 VERL_CONFIG = {
     "trainer": {"device": "cuda", "nnodes": 1, "n_gpus_per_node": 1},
     "transfer_queue": {"backend": {"SimpleStorage": {"num_data_storage_units": 1}}},
-    "actor_rollout_ref": {"rollout": {"nnodes": 0, "n_gpus_per_node": 1}},
+    "actor_rollout_ref": {"rollout": {"nnodes": 0, "n_gpus_per_node": 1, "tensor_model_parallel_size": 1}},
 }
 
 

@@ -85,6 +85,7 @@ def composed(
                 "n_gpus_per_node": gpus,
                 "checkpoint_engine": {"backend": "naive"},
                 "response_length": 512,
+                "tensor_model_parallel_size": 1,
             },
         },
     }
@@ -494,6 +495,8 @@ def test_cpus_by_hand(nodes: int, gpus: int, units: int, cpus: int) -> None:
         (RayNeeds(1, 1, 1, rollout_gpus=1), nodes((7, 2)), False),
         (RayNeeds(1, 1, 1, rollout_gpus=1), nodes((8, 1)), False),
         (RayNeeds(1, 2, 1, rollout_gpus=2), nodes((9, 2), (4, 2)), True),
+        (RayNeeds(1, 2, 1, rollout_gpus=2, copy_gpus=2), nodes((9, 2), (4, 2)), True),
+        (RayNeeds(1, 2, 1, rollout_gpus=2, copy_gpus=2), nodes((9, 2), (4, 1), (4, 1)), False),  # not spread either
     ],
 )
 def test_a_cluster_fits_or_would_hang(needs: RayNeeds, cluster: list[RayNode], fits: bool) -> None:
