@@ -243,6 +243,8 @@ class _Worker:
                     waiting.set_result(answer)
         except ConnectionError:  # the process ended before it had read all requests
             pass
+        except (json.JSONDecodeError, UnicodeDecodeError):  # e.g. a line that Python's start-up files print
+            self._kill(f"its output has a line that is not JSON: {line[:80]!r}")
         except ValueError:
             self._kill(f"an answer has more than {_LONGEST_ANSWER} bytes")
         self.lost = self.lost or "its process died"

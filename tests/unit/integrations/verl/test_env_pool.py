@@ -318,6 +318,17 @@ def test_all_who_wait_for_a_worker_hear_that_it_cannot_start() -> None:
 
 
 @pytest.mark.slow
+def test_a_line_that_is_no_answer_is_shown(settings: WorkerSettings, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text('print("welcome")')
+
+    async def test() -> None:
+        with pytest.raises(EpisodeLost, match="its output has a line that is not JSON: b'welcome"):
+            await EnvironmentPool(settings, 1).start("train", 0, seed=0)
+
+    run(test)
+
+
+@pytest.mark.slow
 def test_numbers_and_commands_are_taken_as_the_built_in_rollout_takes_them(settings: WorkerSettings) -> None:
     async def test() -> None:
         pool = EnvironmentPool(settings, 1)
