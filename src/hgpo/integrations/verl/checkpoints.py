@@ -43,10 +43,11 @@ def repair_tracker(checkpoints: Path) -> None:
         write_text(tracker, str(_update_of(folders[-1])), durable=True)
 
 
-def require_newest(checkpoints: Path, published: Path) -> None:
-    """Reject a run whose newest checkpoint verl lacks; verl would begin at the first update without a message.
+def require_newest(checkpoints: Path, published: Path, updates: int) -> None:
+    """Reject a run whose newest checkpoint verl lacks, or is of an update after `updates`, the last one.
 
-    `published` holds the checkpoints of `publish_weights`, which verl has recorded in its tracker file before.
+    verl would begin at the first update without a message, or train nothing and end. `published` holds the checkpoints
+    of `publish_weights`, which verl has recorded in its tracker file before.
 
     Raises:
         CheckpointError: names the missing folder and what to do.
@@ -58,6 +59,11 @@ def require_newest(checkpoints: Path, published: Path) -> None:
         missing = newest if recorded else tracker
         new = f" with policy.model={kept[-1]}" if kept else ""
         raise CheckpointError(f"{missing} is missing: restore it from a copy, or start a new run{new}")
+    if recorded and int(recorded) > updates:
+        raise CheckpointError(
+            f"training.updates = {updates}, and {newest} is of update {recorded}: set it to at least {recorded} in "
+            "config.toml"
+        )
 
 
 def publish_weights(weights: Path, folder: Path, update: int, state: Mapping[str, Any], keep: int) -> None:

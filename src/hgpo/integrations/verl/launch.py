@@ -128,7 +128,7 @@ def _run(run: RunDirectory, config: Config, reporter: Reporter) -> RunDirectory:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     recover(run.checkpoints)
-    require_newest(run.path / "verl", run.checkpoints)
+    require_newest(run.path / "verl", run.checkpoints, config.training.updates)
     verl_config = compose(config, run_directory=run.path)
     began = time.monotonic()
     try:

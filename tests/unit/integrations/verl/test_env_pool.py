@@ -240,7 +240,7 @@ def test_what_an_environment_started_ends_with_a_worker_that_dies(
     async def test() -> None:
         pool = EnvironmentPool(settings, 1)
         episode = await pool.start("train", 0, seed=0)
-        with pytest.raises(EpisodeLost, match="its process died .exit status 3"):
+        with pytest.raises(EpisodeLost, match=r"its process died \(exit status 3\)"):
             await episode.step("start a helper and die")
         await pool.close()
 
