@@ -80,6 +80,13 @@ def check_for_verl(config: Config) -> None:
         )
     _check_policy(config.policy, verl, warm_start=config.warm_start.enabled)
     _check_ranks(training, verl)
+    least = _context(config.policy, verl)
+    given = dict(dotted_values(verl.overrides)).get(f"{_ROLLOUT}.max_model_len")
+    if isinstance(given, int) and given < least:
+        raise ConfigError(
+            f"verl.overrides.{_ROLLOUT}.max_model_len = {given}: responses would be cut before "
+            f"policy.max_response_tokens; take at least {least}, or lower policy.max_prompt_tokens"
+        )
     if training.updates == 0 and not verl.evaluate_only:
         raise ConfigError("training.updates = 0: to evaluate without training, set verl.evaluate_only = true")
 
@@ -135,6 +142,11 @@ def on_cpu(policy: PolicySettings) -> bool:
 def vllm_on_cpu(policy: PolicySettings, verl: VerlSettings) -> bool:
     """Whether vLLM's build for CPUs samples."""
     return on_cpu(policy) and verl.rollout == VLLM_ON_CPU
+
+
+def _context(policy: PolicySettings, verl: VerlSettings) -> int:
+    """Positions for the longest prompt and response; verl leaves one of SGLang's unused."""
+    return policy.max_prompt_tokens + policy.max_response_tokens + (verl.rollout == "sglang")
 
 
 def vllm_environment() -> dict[str, str]:
@@ -361,7 +373,7 @@ def suggested_settings(config: Config) -> Settings:
         f"{_ACTOR}.ppo_max_token_len_per_gpu": max(training.micro_batch_tokens, tokens),
         f"{_ROLLOUT}.dtype": computing,
         f"{_ROLLOUT}.gpu_memory_utilization": 0.6,
-        f"{_ROLLOUT}.max_model_len": tokens,  # by default, vLLM reserves memory for the longest context
+        f"{_ROLLOUT}.max_model_len": _context(policy, verl),  # by default, vLLM reserves memory for the longest context
         f"{_ROLLOUT}.max_num_batched_tokens": max(8192, tokens),
         "reward.num_workers": 0,  # rewards come from the environments
         # Twice the most steps of an update or a validation batch. A critic and batches ahead have rows of their own.

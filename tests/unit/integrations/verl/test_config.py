@@ -203,6 +203,12 @@ def test_an_adapter_is_told_in_verls_words() -> None:
         check_for_verl(config(policy={"model": "some/model", "lora": {"rank": 1, "alpha": 1.5}}))
 
 
+@pytest.mark.parametrize(("rollout", "expected"), [("vllm", 4608), ("sglang", 4609)])
+def test_the_longest_prompt_leaves_room_for_the_longest_response(rollout: str, expected: int) -> None:
+    """verl bounds a response of SGLang by `max_model_len` - prompt - 1."""
+    assert suggested(config(verl={"rollout": rollout}))["actor_rollout_ref.rollout.max_model_len"] == expected
+
+
 def stored_rows(**sections: Any) -> int:
     return int(suggested(config(**sections))["transfer_queue.backend.SimpleStorage.total_storage_size"])
 
@@ -240,6 +246,10 @@ def test_the_queue_holds_an_evaluation_and_the_batches_that_are_sampled_ahead() 
                 "policy": {"model": "some/model", "device": "cpu"},
             },
             "every process has a copy of the built-in sampler",
+        ),
+        (
+            {"verl": {"overrides": {"actor_rollout_ref": {"rollout": {"max_model_len": 4607}}}}},
+            r"max_model_len = 4607: .* at least 4608",
         ),
         ({"policy": {"model": "models/small.gguf"}}, "verl loads only folders and the main branch"),
         ({"policy": {"model": "some/model", "revision": "v1"}}, "verl loads only folders and the main branch"),
