@@ -5,6 +5,8 @@ objects with the same attributes. Set rllm.algorithm.use_precomputed_advantage=t
 `step.advantage`. This hook, which receives all attempts at a task together, writes it:
 
     UnifiedTrainer(..., traj_grouping_hook=grouping(StepAdvantages("hgpo")))
+
+With that setting, rLLM reports no mean reward of trajectories, neither in training nor in validation.
 """
 
 from hgpo.integrations.turns import StepAdvantages, Turn, turns_of_conversation, with_final_reward

@@ -28,8 +28,12 @@ def step_trainer(estimate: StepAdvantages):
 
         def compute_advantages_and_returns(self, data):
             """Replace trajectory advantages by step advantages; SkyRL's metrics still describe the former."""
-            if not self.cfg.generator.step_wise_trajectories:
-                raise ValueError("set generator.step_wise_trajectories=true: each row has to be one step")
+            generator = self.cfg.generator
+            if not generator.step_wise_trajectories or generator.merge_stepwise_output:
+                raise ValueError(
+                    "set generator.step_wise_trajectories=true and generator.merge_stepwise_output=false: each row has "
+                    "to be one step"
+                )
             data = super().compute_advantages_and_returns(data)
             data["advantages"] = step_advantages(data, estimate)
             return data

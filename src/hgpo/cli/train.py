@@ -105,7 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
 
             from hgpo.integrations.verl.launch import compose
 
-            text = str(OmegaConf.to_yaml(compose(config), resolve=True))
+            folder = None if arguments.resume is None else arguments.resume.resolve()
+            text = str(OmegaConf.to_yaml(compose(config, run_directory=folder), resolve=True))
         else:
             from hgpo.config import dump_config
 

@@ -1,6 +1,7 @@
 """The page about one's own loop, and the examples for other trainers on objects with the same fields."""
 
 import doctest
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -84,6 +85,20 @@ def test_skyrls_rows_have_the_advantage_of_their_step():
     batch.metadata["is_last_step"][3] = False
     with pytest.raises(ValueError, match="a trajectory is incomplete"):
         skyrl_steps.step_advantages(batch, ESTIMATE)
+
+
+@pytest.mark.usefixtures("_examples")
+@pytest.mark.parametrize(("step_wise", "merged"), [(False, False), (True, True)])
+def test_skyrls_rows_have_to_be_single_steps(step_wise, merged, monkeypatch):
+    import skyrl_steps
+
+    for name in ("skyrl", "skyrl.train", "skyrl.train.trainer"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(RayPPOTrainer=object))
+    trainer = skyrl_steps.step_trainer(ESTIMATE)()
+    generator = SimpleNamespace(step_wise_trajectories=step_wise, merge_stepwise_output=merged)
+    trainer.cfg = SimpleNamespace(generator=generator)
+    with pytest.raises(ValueError, match="each row has to be one step"):
+        trainer.compute_advantages_and_returns(None)
 
 
 @pytest.mark.usefixtures("_examples")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hgpo.policies.loading import is_adapter
-from hgpo.runs.checkpoints import surplus, whole_checkpoint
+from hgpo.runs.checkpoints import CheckpointError, numbered, surplus, whole_checkpoint
 from hgpo.utils.files import write_text
 
 STATE_NAME = "hgpo.json"
@@ -41,6 +41,29 @@ def repair_tracker(checkpoints: Path) -> None:
     tracker, folders = checkpoints / TRACKER_FILE, _verl_folders(checkpoints)
     if folders and tracker.exists() and not tracker.read_text(encoding="utf-8").strip():
         write_text(tracker, str(_update_of(folders[-1])), durable=True)
+
+
+def require_newest(checkpoints: Path, published: Path, updates: int) -> None:
+    """Reject a run whose newest checkpoint verl lacks, or is of an update after `updates`, the last one.
+
+    verl would begin at the first update without a message, or train nothing and end. `published` holds the checkpoints
+    of `publish_weights`, which verl has recorded in its tracker file before.
+
+    Raises:
+        CheckpointError: names the missing folder and what to do.
+    """
+    tracker, kept = checkpoints / TRACKER_FILE, numbered(published)
+    recorded = tracker.read_text(encoding="utf-8").strip() if tracker.exists() else ""
+    newest = checkpoints / f"global_step_{recorded}"
+    if (recorded and not newest.is_dir()) or (kept and not tracker.exists()):
+        missing = newest if recorded else tracker
+        new = f" with policy.model={kept[-1]}" if kept else ""
+        raise CheckpointError(f"{missing} is missing: restore it from a copy, or start a new run{new}")
+    if recorded and int(recorded) > updates:
+        raise CheckpointError(
+            f"training.updates = {updates}, and {newest} is of update {recorded}: set it to at least {recorded} in "
+            "config.toml"
+        )
 
 
 def publish_weights(weights: Path, folder: Path, update: int, state: Mapping[str, Any], keep: int) -> None:

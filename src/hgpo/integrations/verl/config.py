@@ -80,6 +80,13 @@ def check_for_verl(config: Config) -> None:
         )
     _check_policy(config.policy, verl, warm_start=config.warm_start.enabled)
     _check_ranks(training, verl)
+    least = _context(config.policy, verl)
+    given = dict(dotted_values(verl.overrides)).get(f"{_ROLLOUT}.max_model_len")
+    if isinstance(given, int) and given < least:
+        raise ConfigError(
+            f"verl.overrides.{_ROLLOUT}.max_model_len = {given}: responses would be cut before "
+            f"policy.max_response_tokens; take at least {least}, or lower policy.max_prompt_tokens"
+        )
     if training.updates == 0 and not verl.evaluate_only:
         raise ConfigError("training.updates = 0: to evaluate without training, set verl.evaluate_only = true")
 
@@ -96,6 +103,11 @@ def _check_policy(policy: PolicySettings, verl: VerlSettings, *, warm_start: boo
         raise ConfigError(
             f"policy.lora.rank = {policy.lora.rank}: verl 0.9 sends adapters only to vLLM 0.24, which has no CPU build "
             f"for PyPI's PyTorch; leave verl.rollout = {VLLM_ON_CPU!r} out"
+        )
+    if on_cpu(policy) and not vllm_on_cpu(policy, verl) and verl.tensor_parallel > 1:
+        raise ConfigError(
+            f"verl.tensor_parallel = {verl.tensor_parallel}: with policy.device = cpu, every process has a copy of the "
+            f"built-in sampler; leave it out, or set verl.rollout = {VLLM_ON_CPU!r}"
         )
     if policy.lora.alpha is not None and not policy.lora.alpha.is_integer():
         raise ConfigError(f"policy.lora.alpha = {policy.lora.alpha}: verl accepts only whole numbers")
@@ -130,6 +142,11 @@ def on_cpu(policy: PolicySettings) -> bool:
 def vllm_on_cpu(policy: PolicySettings, verl: VerlSettings) -> bool:
     """Whether vLLM's build for CPUs samples."""
     return on_cpu(policy) and verl.rollout == VLLM_ON_CPU
+
+
+def _context(policy: PolicySettings, verl: VerlSettings) -> int:
+    """Positions for the longest prompt and response; verl leaves one of SGLang's unused."""
+    return policy.max_prompt_tokens + policy.max_response_tokens + (verl.rollout == "sglang")
 
 
 def vllm_environment() -> dict[str, str]:
@@ -194,7 +211,9 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
         f"{_ACTOR}.optim.weight_decay": Mapped(training.weight_decay, "training.weight_decay"),
         f"{_ACTOR}.optim.lr_scheduler_type": Mapped(training.learning_rate_schedule, "training.learning_rate_schedule"),
         f"{_ACTOR}.optim.lr_warmup_steps": Mapped(training.warmup_updates, "training.warmup_updates"),
+        f"{_ACTOR}.optim.lr_warmup_steps_ratio": Mapped(0.0, "training.warmup_updates"),
         f"{_ACTOR}.checkpoint.save_contents": Mapped(["model", "optimizer", "extra", "hf_model"]),
+        f"{_ACTOR}.checkpoint.async_save": Mapped(False),  # verl would not record a checkpoint as the newest
         f"{_ACTOR}.clip_ratio": Mapped(training.clip_low, "training.clip_low"),
         f"{_ACTOR}.clip_ratio_low": Mapped(training.clip_low, "training.clip_low"),
         f"{_ACTOR}.clip_ratio_high": Mapped(training.clip_high, "training.clip_high"),
@@ -219,6 +238,8 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
         f"{_ROLLOUT}.temperature": Mapped(rollout.temperature, "rollout.temperature"),
         f"{_ROLLOUT}.top_k": Mapped(-1),
         f"{_ROLLOUT}.top_p": Mapped(1.0),
+        f"{_ROLLOUT}.prompt_length": Mapped(policy.max_prompt_tokens, "policy.max_prompt_tokens"),
+        f"{_ROLLOUT}.response_length": Mapped(policy.max_response_tokens, "policy.max_response_tokens"),
         f"{_ROLLOUT}.seed": Mapped(seed, "run.seed"),
         f"{_ROLLOUT}.calculate_log_probs": Mapped(True),
         f"{_ROLLOUT}.tensor_model_parallel_size": Mapped(verl.tensor_parallel, "verl.tensor_parallel"),
@@ -268,14 +289,13 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
 
 
 def _lora(policy: PolicySettings, model: str) -> dict[str, Mapped]:
-    """Settings of an adapter; `model` is verl's table."""
-    if not policy.lora.rank:
-        return {}
+    """Settings of an adapter, also if there is none; `model` is verl's table."""
     targets = policy.lora.targets if isinstance(policy.lora.targets, str) else list(policy.lora.targets)
     return {
         f"{model}.lora_rank": Mapped(policy.lora.rank, "policy.lora.rank"),
         f"{model}.lora_alpha": Mapped(int(policy.lora.effective_alpha), "policy.lora.alpha"),
         f"{model}.target_modules": Mapped(targets, "policy.lora.targets"),
+        f"{model}.lora_adapter_path": Mapped(None, "policy.model"),
     }
 
 
@@ -315,6 +335,11 @@ def reject_owned(name: str, mapped: Mapping[str, Mapped], *, recomputes_log_prob
     Raises:
         ConfigError: names the setting of the recipe to change instead.
     """
+    if name.startswith("ray_kwargs.ray_init"):
+        raise ConfigError(
+            f"verl.overrides.{name} has no effect, since verl does not start Ray here: set verl.ray_cpus, or start a "
+            "cluster with `ray start` and set verl.ray_address"
+        )
     of_correction = name.startswith(f"{CORRECTION}.")
     if of_correction and not recomputes_log_probs:
         raise ConfigError(
@@ -348,7 +373,7 @@ def suggested_settings(config: Config) -> Settings:
         f"{_ACTOR}.ppo_max_token_len_per_gpu": max(training.micro_batch_tokens, tokens),
         f"{_ROLLOUT}.dtype": computing,
         f"{_ROLLOUT}.gpu_memory_utilization": 0.6,
-        f"{_ROLLOUT}.max_model_len": tokens,  # by default, vLLM reserves memory for the longest context
+        f"{_ROLLOUT}.max_model_len": _context(policy, verl),  # by default, vLLM reserves memory for the longest context
         f"{_ROLLOUT}.max_num_batched_tokens": max(8192, tokens),
         "reward.num_workers": 0,  # rewards come from the environments
         # Twice the most steps of an update or a validation batch. A critic and batches ahead have rows of their own.

@@ -229,7 +229,8 @@ class _Worker:
 
     async def end(self, reason: str) -> None:
         """End the process; its waiting requests raise `EpisodeLost`."""
-        self._kill(reason)
+        if not self._reader.done():  # else the process is gone, and another may have its number
+            self._kill(reason)
         await self._reader
 
     async def _read(self) -> None:
@@ -242,6 +243,8 @@ class _Worker:
                     waiting.set_result(answer)
         except ConnectionError:  # the process ended before it had read all requests
             pass
+        except (json.JSONDecodeError, UnicodeDecodeError):  # e.g. a line that Python's start-up files print
+            self._kill(f"its output has a line that is not JSON: {line[:80]!r}")
         except ValueError:
             self._kill(f"an answer has more than {_LONGEST_ANSWER} bytes")
         self.lost = self.lost or "its process died"
@@ -268,9 +271,9 @@ class _Worker:
         self.lost = self.lost or reason
         if self._clock is not None:
             self._clock.cancel()
-        if self.process.poll() is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):  # gone, or (macOS) going
-                os.killpg(self.process.pid, signal.SIGKILL)
+        # Also if the process has ended: those that it forked may live.
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # gone, or (macOS) going
+            os.killpg(self.process.pid, signal.SIGKILL)
         self._requests.transport.abort()
 
 

@@ -71,22 +71,24 @@ class EnvironmentHost:
         self._suite, self._sends_state = suite, sends_state
         self._environments: dict[int, Env] = {}
 
-    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out one request. An exception of an environment becomes an `error` in the answer."""
+    def answer(self, request: Mapping[str, Any]) -> str:
+        """Carry out one request; returns JSON. An exception of an environment becomes an `error` in the answer, and so
+        does an `info` that JSON cannot hold.
+        """
         slot = request["slot"]
         try:
             if "drop" in request:
                 self._environments.pop(slot, None)
-                return {}
+                return "{}"
             if "start" in request:
-                return self._start(slot, *request["start"])
-            return self._step(slot, request["step"])
+                return json.dumps(self._start(slot, *request["start"]))
+            return json.dumps(self._step(slot, request["step"]))
         except Exception as error:  # of any type, from a user's environment; the agent worker reports it
             self._environments.pop(slot, None)
             reason = (
                 str(error) if isinstance(error, EnvContractError) else f"{type(error).__name__}: {safe_text(error)}"
             )
-            return {"error": reason}
+            return json.dumps({"error": reason})
 
     def _start(self, slot: int, split: str, index: int, seed: int) -> dict[str, Any]:
         environment = self._suite.tasks(split)[index].make()
@@ -131,7 +133,7 @@ def end_with_parent() -> None:
 def serve(requests: TextIO, answers: TextIO, host: EnvironmentHost) -> None:
     """Answer until the input ends."""
     for line in requests:
-        answers.write(json.dumps(host.answer(json.loads(line))) + "\n")
+        answers.write(host.answer(json.loads(line)) + "\n")
         answers.flush()
 
 

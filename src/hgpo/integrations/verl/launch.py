@@ -24,6 +24,7 @@ from hgpo.config import Config, ConfigError, check_names
 from hgpo.config.loading import as_tree
 from hgpo.config.settings import PolicySettings, VerlSettings
 from hgpo.integrations.verl import verl_api
+from hgpo.integrations.verl.checkpoints import require_newest
 from hgpo.integrations.verl.config import (
     check_for_verl,
     dotted_values,
@@ -127,6 +128,7 @@ def _run(run: RunDirectory, config: Config, reporter: Reporter) -> RunDirectory:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     recover(run.checkpoints)
+    require_newest(run.path / "verl", run.checkpoints, config.training.updates)
     verl_config = compose(config, run_directory=run.path)
     began = time.monotonic()
     try:

@@ -70,6 +70,11 @@ def _check_separate(policy: PolicySettings, verl: VerlSettings) -> None:
             f"verl.rollout = {VLLM_ON_CPU!r}: verl.mode = {_SEPARATE!r} runs on CPUs only with this project's own "
             "sampler; leave verl.rollout out, or use verl.mode = colocate_async"
         )
+    if verl.tensor_parallel > verl.gpus_per_node:
+        raise ConfigError(
+            f"verl.tensor_parallel = {verl.tensor_parallel} exceeds verl.gpus_per_node = {verl.gpus_per_node}: with "
+            f"verl.mode = {_SEPARATE!r}, verl has each copy of the rollout engine on one node"
+        )
     if verl.rollout_gpus % verl.tensor_parallel:
         raise ConfigError(
             f"verl.tensor_parallel = {verl.tensor_parallel} does not divide verl.rollout_gpus = {verl.rollout_gpus}"
@@ -84,7 +89,7 @@ def mode_settings(verl: VerlSettings, policy: PolicySettings, tasks: int) -> dic
     found |= {
         "trainer.v1.separate_async.parameter_sync_step": Mapped(1),
         "actor_rollout_ref.actor.ppo_mini_batch_size": Mapped(tasks, "training.mini_batch_size"),
-        # Each copy of the engine requests its own placement group from Ray, so the GPUs may be on any node.
+        # Each copy of the engine requests its own placement group from Ray, so the copies may be on any nodes.
         f"{_ROLLOUT}.nnodes": Mapped(1, "verl.rollout_gpus"),
         f"{_ROLLOUT}.n_gpus_per_node": Mapped(verl.rollout_gpus, "verl.rollout_gpus"),
     }

@@ -108,15 +108,17 @@ def _memory(root: Path = Path("/")) -> int:
 
 
 def _gpus() -> tuple[int, ...] | None:
-    """Bytes of the GPUs that this process may use; None without `nvidia-smi`."""
+    """Bytes of the GPUs that this process may use; None without `nvidia-smi`, or if it does not know them."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible == "":
+    if visible in ("", "-1"):
         return ()
     command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     command += ["--id", visible] if visible else []
     try:
         lines = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.splitlines()
     except (OSError, subprocess.SubprocessError):
+        return None
+    if any(line.startswith("[") for line in lines):  # "[N/A]": a GPU without memory of its own
         return None
     return tuple(int(line) * 2**20 for line in lines if line.strip().isdecimal())  # MiB
 
@@ -170,12 +172,14 @@ class RayNeeds:
         gpus_per_node: training processes of each node.
         storage_units: storage units of TransferQueue.
         rollout_gpus: GPUs that only sample, on any nodes.
+        copy_gpus: GPUs of one copy of the rollout engine, all on one node.
     """
 
     nodes: int
     gpus_per_node: int
     storage_units: int
     rollout_gpus: int = 0
+    copy_gpus: int = 1
 
     @classmethod
     def of(cls, verl_config: VerlConfig) -> RayNeeds:
@@ -183,7 +187,8 @@ class RayNeeds:
         trainer, storage = verl_config["trainer"], verl_config["transfer_queue"]["backend"]["SimpleStorage"]
         rollout = verl_config["actor_rollout_ref"]["rollout"]
         apart = rollout["nnodes"] * rollout["n_gpus_per_node"]
-        return cls(trainer["nnodes"], trainer["n_gpus_per_node"], storage["num_data_storage_units"], apart)
+        units, copy_gpus = storage["num_data_storage_units"], rollout["tensor_model_parallel_size"]
+        return cls(trainer["nnodes"], trainer["n_gpus_per_node"], units, apart, copy_gpus)
 
     @property
     def gpus(self) -> int:
@@ -203,16 +208,18 @@ class RayNeeds:
         spare = [node.cpus - least for node in cluster if node.gpus >= self.gpus_per_node and node.cpus >= least]
         fits = len(spare) > self.nodes or (len(spare) == self.nodes and min(spare) >= 1)
         if self.rollout_gpus:
-            fits &= sum(node.cpus for node in cluster) >= self.cpus and sum(node.gpus for node in cluster) >= self.gpus
+            usable = sum(node.gpus - node.gpus % self.copy_gpus for node in cluster)
+            fits &= sum(node.cpus for node in cluster) >= self.cpus and usable >= self.gpus
         what = "Ray's CPUs and GPUs"
         if fits and all(node.cpus for node in cluster):
             return Finding(what, f"{self.cpus} CPUs and {counted(self.gpus, 'GPU')} needed")
         nodes = ", ".join(f"{node.address}: {node.cpus} CPUs and {counted(node.gpus, 'GPU')}" for node in cluster)
+        copies = f", those that only sample in groups of {self.copy_gpus} on one node" if self.rollout_gpus else ""
         return Finding(
             what,
             f"verl would wait forever: {self.nodes} node(s) are needed with {self.gpus_per_node} GPU(s) and "
             f"{least + 1} CPUs each, and 1 CPU on every other node; {self.cpus} CPUs and "
-            f"{counted(self.gpus, 'GPU')} in all; the cluster has {nodes or 'no nodes'}",
+            f"{counted(self.gpus, 'GPU')} in all{copies}; the cluster has {nodes or 'no nodes'}",
             "change verl.nodes, verl.gpus_per_node and verl.rollout_gpus, raise verl.ray_cpus (or `ray start "
             "--num-cpus`), join a cluster with verl.ray_address, or train with policy.device=cpu",
             fatal=True,

@@ -75,6 +75,7 @@ logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.2  # between two checks for finished groups; verl's 2 s delay every update by up to 2 s
 _EVALUATION_ATTEMPTS = 3  # at an evaluation task whose environment is lost
+_ALL_LOST = "all trajectories of an update were lost; the log of the agent workers has the reason"
 
 
 class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
@@ -132,6 +133,8 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], *arguments: Any, **options: Any) -> Any:
         """Compute advantages first: they decide which steps are trained, and so how the batch is cut and padded."""
         steps = read_steps(batch)
+        if not steps.records:
+            raise RolloutError(_ALL_LOST)
         ages = staleness(batch, self.global_steps) if is_asynchronous(self.recipe.verl) else {}
         values = None
         if self.critic:
@@ -234,7 +237,12 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> Any:
         """One update; its row of `metrics.jsonl` is written before any checkpoint of it."""
-        batch = super().step(metrics, timing_raw)
+        try:
+            batch = super().step(metrics, timing_raw)
+        except RuntimeError as error:
+            if "no materializable trajectories" in str(error):  # verl's remedy has no effect here
+                raise RolloutError(_ALL_LOST) from error
+            raise
         row = self._row(metrics, timing_raw)
         append_metrics(self.run, row)
         if row["update"] == 1 and (note := starts_note(row["unequal_starts"])):

@@ -63,6 +63,7 @@ verl.trainer.ppo.padding_utils: 'is_padding'  # queue knows padding by this tag
 verl.trainer.ppo.v1.replay_buffer:  # queue replaces the wait for groups
     ReplayBuffer: _wait_for_next_poll(partition_id, last_debug_time) poll_interval pending_keys running_keys
     ReplayBuffer: sample(global_steps, partition_id, batch_size)  # trainer plays evaluations
+    'no materializable trajectories'  # trainer names the reason
 verl.utils.debug: marked_timer(name, timing_raw, ...)  # trainer
 verl.utils.metric: reduce_metrics(metrics)  # trainer and critic
 verl.utils.py_functional: rename_dict(data, prefix) convert_to_regular_types(obj)  # trainer and critic
@@ -158,8 +159,8 @@ _ENGINE = "actor_rollout_ref.actor.fsdp_config"
 READ_SETTINGS = (
     *(f"{engine}.{name}_offload" for engine in (_ENGINE, "critic.fsdp") for name in ("param", "optimizer")),
     *(f"{engine}.offload_policy" for engine in (_ENGINE, "critic.fsdp")),
-    *(f"actor_rollout_ref.model.{name}" for name in ("lora_rank", "use_fused_kernels")),
-    *(f"actor_rollout_ref.rollout.{name}" for name in ("response_length", "nnodes", "n_gpus_per_node")),
+    "actor_rollout_ref.model.use_fused_kernels",
+    *(f"actor_rollout_ref.rollout.{name}" for name in ("nnodes", "n_gpus_per_node")),
     "actor_rollout_ref.rollout.checkpoint_engine.backend",
     "algorithm.rollout_correction",
     "ray_kwargs.ray_init",

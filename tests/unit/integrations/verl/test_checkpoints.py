@@ -3,8 +3,16 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from hgpo.integrations.verl.checkpoints import TRACKER_FILE, delete_old_folders, publish_weights, repair_tracker
-from hgpo.runs.checkpoints import newest_complete, read_trainer_state, recover
+import pytest
+
+from hgpo.integrations.verl.checkpoints import (
+    TRACKER_FILE,
+    delete_old_folders,
+    publish_weights,
+    repair_tracker,
+    require_newest,
+)
+from hgpo.runs.checkpoints import CheckpointError, newest_complete, read_trainer_state, recover
 from killed import killed_at_each_call
 from tiny_models import tiny_model
 
@@ -71,3 +79,21 @@ def test_a_number_that_a_killed_process_was_writing_is_written_again(tmp_path: P
         (tmp_path / TRACKER_FILE).write_text(written)
         repair_tracker(tmp_path)
         assert (tmp_path / TRACKER_FILE).read_text() == expected
+
+
+def test_a_run_does_not_begin_anew_where_its_newest_checkpoint_is_missing(tmp_path: Path) -> None:
+    of_verl, published = tmp_path / "verl", tmp_path / "checkpoints"
+    require_newest(of_verl, published, 40)  # a new run
+    (of_verl / "global_step_40").mkdir(parents=True)
+    require_newest(of_verl, published, 40)  # the first checkpoint is being written
+    (of_verl / TRACKER_FILE).write_text("40")
+    (published / "40").mkdir(parents=True)
+    require_newest(of_verl, published, 40)
+    with pytest.raises(CheckpointError, match=r"training\.updates = 20, .* at least 40"):
+        require_newest(of_verl, published, 20)
+    (of_verl / "global_step_40").rmdir()
+    with pytest.raises(CheckpointError, match=r"global_step_40 is missing: .*policy\.model=.*checkpoints/40"):
+        require_newest(of_verl, published, 40)
+    shutil.rmtree(of_verl)
+    with pytest.raises(CheckpointError, match=rf"{TRACKER_FILE} is missing"):
+        require_newest(of_verl, published, 40)

@@ -198,9 +198,15 @@ def test_an_adapter_is_told_in_verls_words() -> None:
     prefix = "actor_rollout_ref.model."
     assert (found[prefix + "lora_rank"], found[prefix + "lora_alpha"]) == (16, 32)
     assert found[prefix + "target_modules"] == ["q_proj", "v_proj"]
-    assert prefix + "lora_rank" not in mapped()
+    assert mapped()[prefix + "lora_rank"] == 0
     with pytest.raises(ConfigError, match=r"policy\.lora\.alpha = 1\.5"):
         check_for_verl(config(policy={"model": "some/model", "lora": {"rank": 1, "alpha": 1.5}}))
+
+
+@pytest.mark.parametrize(("rollout", "expected"), [("vllm", 4608), ("sglang", 4609)])
+def test_the_longest_prompt_leaves_room_for_the_longest_response(rollout: str, expected: int) -> None:
+    """verl bounds a response of SGLang by `max_model_len` - prompt - 1."""
+    assert suggested(config(verl={"rollout": rollout}))["actor_rollout_ref.rollout.max_model_len"] == expected
 
 
 def stored_rows(**sections: Any) -> int:
@@ -234,6 +240,17 @@ def test_the_queue_holds_an_evaluation_and_the_batches_that_are_sampled_ahead() 
             {"verl": {"rollout": "vllm-cpu"}, "policy": {"model": "m", "device": "cpu", "lora": {"rank": 4}}},
             "policy.lora.rank = 4",
         ),
+        (
+            {
+                "verl": {"tensor_parallel": 2, "gpus_per_node": 2},
+                "policy": {"model": "some/model", "device": "cpu"},
+            },
+            "every process has a copy of the built-in sampler",
+        ),
+        (
+            {"verl": {"overrides": {"actor_rollout_ref": {"rollout": {"max_model_len": 4607}}}}},
+            r"max_model_len = 4607: .* at least 4608",
+        ),
         ({"policy": {"model": "models/small.gguf"}}, "verl loads only folders and the main branch"),
         ({"policy": {"model": "some/model", "revision": "v1"}}, "verl loads only folders and the main branch"),
         ({"environment": {"name": "registered-by-hand"}}, "registered only in this process"),
@@ -266,6 +283,7 @@ FIXED = {
     "actor_rollout_ref.actor.shuffle",
     "actor_rollout_ref.actor.calculate_entropy",
     "actor_rollout_ref.actor.kl_loss_type",
+    "actor_rollout_ref.actor.checkpoint.async_save",
     "actor_rollout_ref.actor.checkpoint.save_contents",
     "actor_rollout_ref.ref.strategy",
     "actor_rollout_ref.rollout.mode",
@@ -311,6 +329,21 @@ def test_an_override_of_what_the_recipe_decides_is_rejected(name: str, message: 
     with pytest.raises(ConfigError, match=message):
         reject_owned(name, everything(), recomputes_log_probs=True)
     reject_owned("actor_rollout_ref.rollout.gpu_memory_utilization", everything(), recomputes_log_probs=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("actor_rollout_ref.model.lora_rank", r"determined by the recipe's policy\.lora\.rank"),
+        ("actor_rollout_ref.model.lora_adapter_path", r"determined by the recipe's policy\.model"),
+        ("actor_rollout_ref.rollout.response_length", r"determined by the recipe's policy\.max_response_tokens"),
+        ("actor_rollout_ref.actor.optim.lr_warmup_steps_ratio", r"determined by the recipe's training\.warmup_updates"),
+        ("ray_kwargs.ray_init.num_cpus", r"has no effect, .*: set verl\.ray_cpus"),
+    ],
+)
+def test_a_setting_that_the_recipe_leaves_at_its_default_is_the_recipes_too(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        reject_owned(name, mapped_settings(config(), "m", RUN), recomputes_log_probs=True)
 
 
 # ---- the critic ------------------------------------------------------------------------------------------------------

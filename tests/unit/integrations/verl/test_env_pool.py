@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import signal
@@ -40,6 +41,10 @@ class Fickle:
             if action != "die":
                 subprocess.Popen(["sleep", "20"], start_new_session=True)
             os._exit(3)
+        if action == "start a helper and die":
+            helper = subprocess.Popen(["sleep", "60"])
+            open(os.environ["HELPER"], "w").write(str(helper.pid))
+            os._exit(3)
         if action == "fork" and not os.fork():
             time.sleep(20)  # with the parent's output open
             os._exit(0)
@@ -51,6 +56,8 @@ class Fickle:
             info = {"won": numpy.bool_(True), "score": numpy.float32(0.5), "admissible_commands": ("on",), "task": "7"}
             return "seen", numpy.float32(1), numpy.bool_(False), False, info
         info = {"won": False, "score": float("inf") if action == "inf" else 0.0}
+        if action == "schema":
+            info["tools"] = [{"name": "set", "parameters": {"maximum": numpy.int64(3)}}]
         return "seen", float("nan") if action == "nan" else 1.0, False, False, info
 
 class Slow(Fickle):
@@ -225,6 +232,28 @@ def test_the_death_of_a_worker_is_noticed_while_a_program_of_its_environment_liv
 
 
 @pytest.mark.slow
+def test_what_an_environment_started_ends_with_a_worker_that_dies(
+    settings: WorkerSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HELPER", str(tmp_path / "helper"))
+
+    async def test() -> None:
+        pool = EnvironmentPool(settings, 1)
+        episode = await pool.start("train", 0, seed=0)
+        with pytest.raises(EpisodeLost, match=r"its process died \(exit status 3\)"):
+            await episode.step("start a helper and die")
+        await pool.close()
+
+    run(test)
+    state = Path("/proc", (tmp_path / "helper").read_text(), "stat")
+    for _ in range(50):
+        if not state.exists() or state.read_text().split()[2] == "Z":
+            return
+        time.sleep(0.1)
+    pytest.fail("the program that the environment started still runs")
+
+
+@pytest.mark.slow
 def test_a_worker_killed_between_steps_is_noticed_and_replaced(settings: WorkerSettings, loops: Loops) -> None:
     async def test() -> None:
         pool = EnvironmentPool(settings, 1)
@@ -255,7 +284,13 @@ def test_the_clock_of_a_step_runs_only_while_the_worker_is_at_it(settings: Worke
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("command", "reason"), [("raise", "KeyError"), ("nan", "it returned the reward nan"), ("inf", "'score'")]
+    ("command", "reason"),
+    [
+        ("raise", "KeyError"),
+        ("nan", "it returned the reward nan"),
+        ("inf", "'score'"),
+        ("schema", "int64 is not JSON serializable"),
+    ],
 )
 def test_an_error_costs_one_episode_alone(settings: WorkerSettings, command: str, reason: str) -> None:
     async def test() -> None:
@@ -278,6 +313,17 @@ def test_all_who_wait_for_a_worker_hear_that_it_cannot_start() -> None:
         assert all(isinstance(answer, EpisodeLost) for answer in answers)
         assert re.search("did not start.*its process died.*exit status 1.*no-such-environment", str(answers[0]))
         assert pool._loads == [0]
+
+    run(test)
+
+
+@pytest.mark.slow
+def test_a_line_that_is_no_answer_is_shown(settings: WorkerSettings, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text('print("welcome")')
+
+    async def test() -> None:
+        with pytest.raises(EpisodeLost, match="its output has a line that is not JSON: b'welcome"):
+            await EnvironmentPool(settings, 1).start("train", 0, seed=0)
 
     run(test)
 
@@ -330,6 +376,6 @@ def test_the_exact_state_is_sent_only_if_it_is_asked_for(settings: WorkerSetting
 
 def test_text_survives_whatever_it_holds() -> None:
     host = EnvironmentHost(LimitedSuite(CorridorSuite(), 8))
-    answer = host.answer({"slot": 1, "start": ["train", 0, 0]})
+    answer = json.loads(host.answer({"slot": 1, "start": ["train", 0, 0]}))
     assert answer["observation"] == "you are at place 0"
-    assert host.answer({"slot": 2, "step": "look"})["error"].startswith("KeyError")
+    assert json.loads(host.answer({"slot": 2, "step": "look"}))["error"].startswith("KeyError")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ import torch
 from hgpo.assemble import prepare_start, training_suite
 from hgpo.cli.main import main
 from hgpo.config import Config, ConfigError, load_config
-from hgpo.integrations.verl import launch
+from hgpo.integrations.verl import launch, preflight
 from hgpo.integrations.verl.launch import prepare_start_apart
 from hgpo.integrations.verl.preflight import installed_version
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, RunInUseError, create_run_directory, exclusive
@@ -29,7 +30,7 @@ SECRETS = {
 VERL_CONFIG = {
     "trainer": {"device": "cuda", "nnodes": 1, "n_gpus_per_node": 1},
     "transfer_queue": {"backend": {"SimpleStorage": {"num_data_storage_units": 1}}},
-    "actor_rollout_ref": {"rollout": {"nnodes": 0, "n_gpus_per_node": 1}},
+    "actor_rollout_ref": {"rollout": {"nnodes": 0, "n_gpus_per_node": 1, "tensor_model_parallel_size": 1}},
 }
 
 
@@ -124,6 +125,18 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     tree = {"policy": {"model": "m"}, "run": {"name": "k2", "directory": str(tmp_path / "runs")}}
     assert "global_step" not in str(launch.compose(Config.model_validate(tree)))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_of_a_run_that_was_moved_has_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = {"policy": {"model": "m"}, "run": {"directory": str(tmp_path / "old"), "engine": "verl"}}
+    run = create_run_directory(Config.model_validate(tree)).path.rename(tmp_path / "moved")
+    folders: list[Path] = []
+    monkeypatch.setattr(launch, "compose", lambda config, run_directory=None: folders.append(run_directory))
+    monkeypatch.setattr(preflight, "require_verl", lambda: None)
+    to_yaml = SimpleNamespace(OmegaConf=SimpleNamespace(to_yaml=lambda composed, resolve: ""))
+    monkeypatch.setitem(sys.modules, "omegaconf", to_yaml)
+    assert main(["train", "--resume", str(run), "--dry-run"]) == 0
+    assert folders == [run]
 
 
 def test_a_run_with_a_warm_start_is_composed_before_the_start_exists(tmp_path: Path) -> None:

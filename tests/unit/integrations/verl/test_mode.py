@@ -84,7 +84,14 @@ def test_an_update_without_correction_is_rejected(mode: str) -> None:
     [
         ({"policy": {"model": "m", "lora": {"rank": 4}}}, r"policy\.lora\.rank = 4: .* verl\.mode = colocate_async"),
         ({"policy": {"model": "m", "device": "cpu"}, "verl": {"rollout": "vllm-cpu"}}, r"leave verl\.rollout out"),
-        ({"verl": {"rollout_gpus": 3, "tensor_parallel": 2}}, r"does not divide verl\.rollout_gpus = 3"),
+        (
+            {"verl": {"rollout_gpus": 3, "tensor_parallel": 2, "gpus_per_node": 2}},
+            r"does not divide verl\.rollout_gpus = 3",
+        ),
+        (
+            {"verl": {"rollout_gpus": 4, "tensor_parallel": 4, "gpus_per_node": 2, "nodes": 2}},
+            r"tensor_parallel = 4 exceeds verl\.gpus_per_node = 2",
+        ),
     ],
 )
 def test_what_separate_gpus_cannot_do_is_rejected(sections: dict[str, Any], message: str) -> None:

@@ -85,6 +85,7 @@ def composed(
                 "n_gpus_per_node": gpus,
                 "checkpoint_engine": {"backend": "naive"},
                 "response_length": 512,
+                "tensor_model_parallel_size": 1,
             },
         },
     }
@@ -240,11 +241,13 @@ def test_flash_attention_is_needed_where_it_is_configured(
     [
         ("0,1", "81559\n81559\n", (81_559 * 2**20,) * 2),
         ("0,1", "No devices were found\n", ()),
+        ("0", "[N/A]\n", None),  # a GPU without memory of its own
         ("", "81559\n", ()),
+        ("-1", "81559\n", ()),
     ],
 )
 def test_the_output_of_nvidia_smi_is_read(
-    monkeypatch: pytest.MonkeyPatch, visible: str, printed: str, gpus: tuple[int, ...]
+    monkeypatch: pytest.MonkeyPatch, visible: str, printed: str, gpus: tuple[int, ...] | None
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=printed))
@@ -492,6 +495,8 @@ def test_cpus_by_hand(nodes: int, gpus: int, units: int, cpus: int) -> None:
         (RayNeeds(1, 1, 1, rollout_gpus=1), nodes((7, 2)), False),
         (RayNeeds(1, 1, 1, rollout_gpus=1), nodes((8, 1)), False),
         (RayNeeds(1, 2, 1, rollout_gpus=2), nodes((9, 2), (4, 2)), True),
+        (RayNeeds(1, 2, 1, rollout_gpus=2, copy_gpus=2), nodes((9, 2), (4, 2)), True),
+        (RayNeeds(1, 2, 1, rollout_gpus=2, copy_gpus=2), nodes((9, 2), (4, 1), (4, 1)), False),  # not spread either
     ],
 )
 def test_a_cluster_fits_or_would_hang(needs: RayNeeds, cluster: list[RayNode], fits: bool) -> None:

@@ -21,6 +21,7 @@ from hgpo.config.loading import as_tree
 from hgpo.evaluation.eval_log import EvalLog
 from hgpo.evaluation.manifests import manifests
 from hgpo.evaluation.result_files import StoredEvaluation, read_evaluation, write_evaluation
+from hgpo.rollout.prompts import RolloutError
 from hgpo.rollout.records import EpisodeSummary, StepCounts, StepRecord, TotalUsage, Values
 from hgpo.runs.checkpoints import newest_complete, recover, whole_checkpoint
 from hgpo.runs.folder import RunDirectory, append_metrics, read_metrics
@@ -361,6 +362,22 @@ def test_nothing_is_trained_where_every_step_is_skipped(tmp_path: Path) -> None:
     batch, metrics = Batch([], []), {}
     assert trainer._update_actor(batch, metrics) is batch  # a worker group, which it does not have, is not asked
     assert metrics == {}
+
+
+def test_an_update_without_any_trajectory_says_where_the_reason_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """verl's synchronous trainer raises an error of its own; the asynchronous ones take an empty batch."""
+
+    def no_trajectories(*_: Any) -> None:
+        raise RuntimeError("Sync replay buffer selected terminal groups with no materializable trajectories.")
+
+    trainer = make(tmp_path)
+    monkeypatch.setattr(PPOTrainer, "step", no_trajectories)
+    with pytest.raises(RolloutError, match="the log of the agent workers has the reason"):
+        trainer.step({}, {})
+    with pytest.raises(RolloutError, match="the log of the agent workers has the reason"):
+        trainer._balance_batch(SimpleNamespace(keys=[], tags=[]), {})
 
 
 # ---- mini-batches --------------------------------------------------------------------------------------------------
