@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from hgpo import columns
 from hgpo.columns import BoolArray, FloatArray, IntArray
+from hgpo.utils.text import counted
 
 _LOG_PROB_ROUNDING = 1e-3
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class StepBatch:
     """Steps of many trajectories as read-only columns; build it with `from_columns`.
 
@@ -52,6 +53,8 @@ class StepBatch:
     >>> batch = StepBatch.from_columns(
     ...     group=["task 7"] * 3, trajectory=["a", "b", "a"], step=[1, 0, 0],
     ...     observation=["kitchen", "hall", "hall"], reward=[1.0, 0.0, 0.0])
+    >>> batch
+    StepBatch(3 steps, 2 trajectories, 1 group)
     >>> batch.observation, batch.order, batch.trajectory_start
     (array([0, 1, 1]), array([2, 0, 1]), array([0, 2, 3]))
     >>> batch.labels["observation"]
@@ -76,11 +79,17 @@ class StepBatch:
     response_log_prob: FloatArray | None = None
     truncated: BoolArray | None = None
     embedding: NDArray[np.floating[Any]] | None = None
-    labels: Mapping[str, tuple[Hashable, ...]] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    labels: Mapping[str, tuple[Hashable, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
     def __len__(self) -> int:
         """Return the number of steps N."""
         return len(self.step)
+
+    def __repr__(self) -> str:
+        """The sizes, since the columns would fill pages."""
+        trajectories = counted(len(self.trajectory_group), "trajectory", "trajectories")
+        groups = counted(len(np.unique(self.trajectory_group)), "group")
+        return f"StepBatch({counted(len(self), 'step')}, {trajectories}, {groups})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by fields (a mapping proxy does not pickle by itself)."""
