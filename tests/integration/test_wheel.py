@@ -135,7 +135,7 @@ def test_recipes_are_found_by_name(installed: Installed) -> None:
     assert 'name = "quickstart"' in installed.hgpo("train", "quickstart", "--dry-run")
     assert "webshop-tiny" in installed.hgpo("train", "--help")
     extended = installed.hgpo("train", "language-models/webshop", "--dry-run")
-    assert 'template = "reasoning"' in extended
+    assert 'template = "shop-reasoning"' in extended
     assert "learning_rate = 1e-06" in extended
 
 
