@@ -161,11 +161,11 @@ def test_an_update_that_is_not_there_leaves_the_report_alone(run: Path, capsys: 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--figures", "r.toml"], "File exists: 'r.toml'"),
-        (["--figures", "r.toml/figures"], "Not a directory: 'r.toml/figures'"),
+        (["--figures", "r.toml"], "r.toml: File exists"),
+        (["--figures", "r.toml/figures"], "r.toml/figures: Not a directory"),
         (["-o", "run"], "run is a folder; give the name of a file"),
         (["-o", "run", "--force"], "run is a folder"),
-        (["-o", "r.toml/report.html"], "File exists: 'r.toml'"),
+        (["-o", "r.toml/report.html"], "r.toml: File exists"),
     ],
 )
 def test_places_that_cannot_be_written_to_are_named(
