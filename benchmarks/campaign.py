@@ -97,8 +97,8 @@ class Campaign:
             if one.settings == self.settings and one.seed in seeds and one.start != start:
                 raise SystemExit(
                     f"{one.estimator} with seed {one.seed} began from weights {one.start}, and the other trainings of "
-                    f"this seed would begin from {start}. Name the first start with --start, or remove its lines "
-                    f"of {self.settings!r} from campaign.json."
+                    f"this seed would begin from {start}. Name the first start with --start, or remove the trainings "
+                    f"of {self.settings!r} with seed {one.seed} from campaign.json."
                 )
 
     def choose(self, rates: list[float], estimators: list[str], at_once: int, updates: int = 0) -> None:
@@ -190,8 +190,9 @@ def main(arguments: list[str] | None = None) -> None:
     for verb in (made, tried):
         verb.add_argument("folder", type=Path, help="where the runs are written")
         verb.add_argument("--recipe", default="quickstart")
-        verb.add_argument("--start", type=Path, metavar="FOLDER", help="start policy (default: a warm start)")
-        verb.add_argument("--model", type=Path, metavar="PATH", help="the recipe's model, where no hub can be reached")
+        begin = verb.add_mutually_exclusive_group()
+        begin.add_argument("--start", type=Path, metavar="FOLDER", help="start policy (default: a warm start)")
+        begin.add_argument("--model", type=Path, metavar="PATH", help="the recipe's model, where no hub can be reached")
         verb.add_argument("--estimators", nargs="+", choices=list(ESTIMATORS), default=list(ESTIMATORS), metavar="NAME")
         verb.add_argument("--at-once", type=int, default=1, help="trainings side by side, one thread each (default: 1)")
         verb.add_argument("overrides", nargs="*", default=[], help="further settings of the recipe, for all trainings")

@@ -225,7 +225,8 @@ def rates_line(campaign: Campaign, trainings: Sequence[campaign_table.Trained]) 
     updates = {one.updates for one in trials}.pop()
     length = f" of {updates} updates" if updates else ""
     judge = "rollouts, in the last third of the updates," if campaign.split == "valid_seen" else "`valid_seen`"
-    elsewhere = [one for one in trials if one.start not in {training.start for training in trainings}]
+    starts_here = {one.start for one in trainings}
+    elsewhere = [one for one in trials if one.start not in starts_here]
     names = sorted({one.estimator for one in elsewhere})
     whose = f" of {', '.join(names)}" if len(names) < len(rates) else ""
     other_rates = ", ".join(f"{rate:g}" for rate in sorted({one.rate for one in elsewhere}))

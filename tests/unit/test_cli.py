@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from hgpo.cli import main as cli
-from hgpo.cli.main import VERBS, _verb_module, main
+from hgpo.cli.main import VERBS, _message_of, _verb_module, main
 
 
 def test_help_of_every_verb_shows_examples_that_parse(capsys):
@@ -148,3 +148,10 @@ def test_generated_games_can_be_trained_on_again(tmp_path, capsys):
 
     assert len(make("alfworld", data_dir=str(folder)).tasks("valid_unseen")) == 6
     assert main(words) == 2
+
+
+def test_an_error_about_two_files_names_both():
+    message = _message_of(OSError(21, "Is a directory", "new.json", None, "run"))
+    assert message is not None
+    assert "new.json" in message
+    assert "run" in message

@@ -140,7 +140,7 @@ def _verb_module(verb: str):  # type: ignore[no-untyped-def]
 
 def _message_of(error: Exception) -> str | None:
     """The message of an expected error; None for a bug in this program."""
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+    if isinstance(error, OSError) and error.filename is not None and error.filename2 is None and error.strerror:
         return f"{error.filename}: {error.strerror}"  # without Python's "[Errno 2]"
     if isinstance(error, EXPECTED_ERRORS) or _is_one_of(error, HEAVY_ERRORS):
         return str(error)

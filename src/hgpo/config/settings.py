@@ -77,8 +77,7 @@ class AgentSettings(SettingsSection):
         2, ge=0, le=LONGEST_HISTORY, description="K: remembered (observation, action) pairs; HGPO's highest level."
     )
     template: Annotated[str, AfterValidator(name_or_text)] = Field(
-        "household-reasoning",
-        description="Prompts: a name (see `hgpo doctor`), `module:NAME`, or a .txt file with placeholders.",
+        "household-reasoning", description="Prompts: a name (see `hgpo doctor`), `module:NAME`, or a .txt file."
     )
 
 

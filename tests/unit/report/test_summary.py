@@ -55,7 +55,8 @@ def test_levels_of_another_estimator_than_the_one_that_trained_are_called_so(fol
     assert "Step levels of HGPO (paper), because the training's GRPO has none, update 1 → 2" in text
     assert "levels: episode, whole trajectories of the task (GRPO); 0, same state" in text
     assert (
-        "HGPO (paper), level 0: of the steps in groups of two or more, 37.5 % have members with other prompts" in text
+        "HGPO (paper), level 0: of the steps in groups of two or more, 37.5 % share the group with other prompts"
+        in text
     )
 
 

@@ -73,7 +73,7 @@ def _check_separate(policy: PolicySettings, verl: VerlSettings) -> None:
     if verl.tensor_parallel > verl.gpus_per_node:
         raise ConfigError(
             f"verl.tensor_parallel = {verl.tensor_parallel} exceeds verl.gpus_per_node = {verl.gpus_per_node}: with "
-            f"verl.mode = {_SEPARATE!r}, verl has each copy of the rollout engine on one node"
+            f"verl.mode = {_SEPARATE!r}, verl places each copy of the rollout engine on one node"
         )
     if verl.rollout_gpus % verl.tensor_parallel:
         raise ConfigError(

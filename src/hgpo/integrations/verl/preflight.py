@@ -201,20 +201,26 @@ class RayNeeds:
         training = self.nodes * (CPUS_PER_RANK * self.gpus_per_node + 1)
         return 1 + self.storage_units + training + CPUS_PER_ROLLOUT_GPU * self.rollout_gpus
 
+    def _most_copies(self, cluster: Sequence[RayNode], able: Sequence[RayNode]) -> int:
+        """Copies of the engine that the GPUs hold if training is on those of the `able` nodes where it costs fewest."""
+        size, trained = self.copy_gpus, self.gpus_per_node
+        costs = sorted(node.gpus // size - (node.gpus - trained) // size for node in able)
+        return sum(node.gpus // size for node in cluster) - sum(costs[: self.nodes])
+
     def check(self, cluster: Sequence[RayNode]) -> Finding:
         """Whether Ray can place the run on a cluster, wherever it places TransferQueue's controller."""
         on_each = -(-self.storage_units // max(1, len(cluster)))
         least = CPUS_PER_RANK * self.gpus_per_node + on_each + 1  # and 1 more on the controller's node
-        spare = [node.cpus - least for node in cluster if node.gpus >= self.gpus_per_node and node.cpus >= least]
-        fits = len(spare) > self.nodes or (len(spare) == self.nodes and min(spare) >= 1)
+        able = [node for node in cluster if node.gpus >= self.gpus_per_node and node.cpus >= least]
+        fits = len(able) > self.nodes or (len(able) == self.nodes and min(node.cpus for node in able) > least)
         if self.rollout_gpus:
-            usable = sum(node.gpus - node.gpus % self.copy_gpus for node in cluster)
-            fits &= sum(node.cpus for node in cluster) >= self.cpus and usable >= self.gpus
+            fits &= sum(node.cpus for node in cluster) >= self.cpus
+            fits &= self._most_copies(cluster, able) * self.copy_gpus >= self.rollout_gpus
         what = "Ray's CPUs and GPUs"
         if fits and all(node.cpus for node in cluster):
             return Finding(what, f"{self.cpus} CPUs and {counted(self.gpus, 'GPU')} needed")
         nodes = ", ".join(f"{node.address}: {node.cpus} CPUs and {counted(node.gpus, 'GPU')}" for node in cluster)
-        copies = f", those that only sample in groups of {self.copy_gpus} on one node" if self.rollout_gpus else ""
+        copies = f", in copies of the sampler with {self.copy_gpus} on one node" if self.copy_gpus > 1 else ""
         return Finding(
             what,
             f"verl would wait forever: {self.nodes} node(s) are needed with {self.gpus_per_node} GPU(s) and "

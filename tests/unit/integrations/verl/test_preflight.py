@@ -497,6 +497,11 @@ def test_cpus_by_hand(nodes: int, gpus: int, units: int, cpus: int) -> None:
         (RayNeeds(1, 2, 1, rollout_gpus=2), nodes((9, 2), (4, 2)), True),
         (RayNeeds(1, 2, 1, rollout_gpus=2, copy_gpus=2), nodes((9, 2), (4, 2)), True),
         (RayNeeds(1, 2, 1, rollout_gpus=2, copy_gpus=2), nodes((9, 2), (4, 1), (4, 1)), False),  # not spread either
+        (RayNeeds(1, 3, 1, rollout_gpus=2, copy_gpus=2), nodes((64, 3), (64, 2)), True),  # training GPUs are no copies
+        (RayNeeds(1, 3, 1, rollout_gpus=2, copy_gpus=2), nodes((64, 5)), True),
+        (RayNeeds(1, 3, 1, rollout_gpus=2, copy_gpus=2), nodes((64, 4), (64, 1)), False),
+        (RayNeeds(1, 2, 1, rollout_gpus=4, copy_gpus=2), nodes((64, 4), (64, 3)), True),  # it trains on the second
+        (RayNeeds(1, 2, 1, rollout_gpus=4, copy_gpus=4), nodes((64, 4), (64, 2)), True),
     ],
 )
 def test_a_cluster_fits_or_would_hang(needs: RayNeeds, cluster: list[RayNode], fits: bool) -> None:
