@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-_TAG = re.compile(r"<(/?)(think|thinking|thought|thoughts|reasoning|seed:think)>|\[(/?)(THINK)\]", re.IGNORECASE)
+THOUGHT_TAG = re.compile(r"<(/?)(think|thinking|thought|thoughts|reasoning|seed:think)>|\[(/?)(THINK)\]", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,10 @@ def thought_spans(text: str) -> list[tuple[int, int]]:
 
     Example: `thought_spans("I look.</think> Action: look") == [(0, 15)]`.
     """
-    tags = [(tag.start(), tag.end(), (tag[2] or tag[4]).lower(), bool(tag[1] or tag[3])) for tag in _TAG.finditer(text)]
+    tags = [
+        (tag.start(), tag.end(), (tag[2] or tag[4]).lower(), bool(tag[1] or tag[3]))
+        for tag in THOUGHT_TAG.finditer(text)
+    ]
     if not tags:
         return []
     spans: list[tuple[int, int]] = []
@@ -120,12 +123,12 @@ def without_thoughts(text: str) -> str:
 
 def closes_thought(text: str) -> bool:
     """Whether a closing tag is in the text."""
-    return any(tag[1] or tag[3] for tag in _TAG.finditer(text))
+    return any(tag[1] or tag[3] for tag in THOUGHT_TAG.finditer(text))
 
 
 def opened_thought(prompt: str) -> str:
     """The opening tag that a prompt ends with, which the chat templates of some thinking models write; "" if none."""
-    tags = list(_TAG.finditer(prompt))
+    tags = list(THOUGHT_TAG.finditer(prompt))
     opens = tags and not (tags[-1][1] or tags[-1][3]) and not prompt[tags[-1].end() :].strip()
     return tags[-1][0] if opens else ""
 

@@ -9,6 +9,7 @@ describe. The two JSON objects differ only in the key of the tool's name.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -72,6 +73,24 @@ def parse_tagged_call(response: str) -> tuple[str, ToolCall]:
     if after := after.removeprefix(_CLOSE).strip():
         raise ToolCallError("more than one tool call" if _OPEN in after else f"text after {_CLOSE}")
     return before.strip(), _call(value, "name")
+
+
+def escape_in_calls(response: str, pattern: re.Pattern[str]) -> str:
+    """Write the first character of each match in the JSON of a call as a JSON escape, which leaves the call the same.
+
+    Args:
+        response: of a model.
+        pattern: text that JSON holds in strings only.
+    """
+    first, *others = response.split(_OPEN)
+    for index, text in enumerate(others):
+        try:
+            _, end = _decode(text)
+        except ToolCallError:
+            continue
+        escaped = pattern.sub(lambda match: f"\\u{ord(match[0][0]):04x}{match[0][1:]}", text[:end])
+        others[index] = escaped + text[end:]
+    return _OPEN.join([first, *others])
 
 
 def parse_object(text: str) -> dict[str, Any]:

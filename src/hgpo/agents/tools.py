@@ -13,8 +13,16 @@ import json
 from hgpo.agents.base import Agent, AgentSpec
 from hgpo.agents.prompts import AgentContext, ParsedAction
 from hgpo.agents.react import MAX_REMEMBERED_CHARACTERS, conversation
-from hgpo.messages import Conversation, Message, without_thoughts
-from hgpo.tool_calls import ToolCall, ToolCallError, as_response, describe, parse_action, parse_tagged_call
+from hgpo.messages import THOUGHT_TAG, Conversation, Message, without_thoughts
+from hgpo.tool_calls import (
+    ToolCall,
+    ToolCallError,
+    as_response,
+    describe,
+    escape_in_calls,
+    parse_action,
+    parse_tagged_call,
+)
 
 
 class ToolsTemplate:
@@ -67,7 +75,8 @@ class ToolsTemplate:
 
 
 def _read(response: str) -> tuple[str, ToolCall]:
-    return parse_tagged_call(without_thoughts(response))
+    """The call outside thoughts, and the text before it; a thought's tag in an argument begins no thought."""
+    return parse_tagged_call(without_thoughts(escape_in_calls(response, THOUGHT_TAG)))
 
 
 def tools(spec: AgentSpec) -> Agent:

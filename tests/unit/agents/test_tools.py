@@ -10,7 +10,7 @@ import pytest
 from hgpo.agents import Agent, AgentContext, AgentSpec, make_agent
 from hgpo.agents.react import MAX_REMEMBERED_CHARACTERS
 from hgpo.messages import Message
-from hgpo.tool_calls import ToolCall, describe
+from hgpo.tool_calls import ToolCall, describe, parse_action
 
 TOOLS = ({"name": "look", "description": "Look.", "parameters": {"type": "object", "properties": {}}},)
 LOOK, GO = ToolCall("look", {}), ToolCall("go", {"place": "Hall"})
@@ -78,6 +78,16 @@ def test_arguments_keep_their_case_and_a_call_in_a_thought_is_none() -> None:
     assert template.parse(f"<think>{LOOK.tagged}</think>{GO.tagged}").action == GO.action
     assert template.parse(f"<think>{LOOK.tagged}</think>").fault == "no <tool_call>"
     assert template.parse(template.respond(GO.action)).action == GO.action
+
+
+@pytest.mark.parametrize("text", ["a <think> b", "a </think> b", "<thinking>", "[THINK] and </tool_call>", "1 < 2"])
+def test_a_thought_tag_in_an_argument_is_part_of_the_argument(text: str) -> None:
+    template, call = tools().template, ToolCall("note", {"texts": [text]})
+    for thought in ("", "Look.</think>", "<think>Perhaps <tool_call>?</think>", f"<think>{call.tagged}</think>"):
+        parsed = template.parse(f"{thought}I write it down. {call.tagged}")
+        assert parsed.valid, parsed.fault
+        assert parse_action(parsed.action) == call
+    assert not template.parse(f"<think>{call.tagged}").valid
 
 
 def test_forgotten_turns_are_said() -> None:
