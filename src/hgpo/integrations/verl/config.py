@@ -275,6 +275,10 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
         "trainer.experiment_name": Mapped(config.run.name, "run.name"),
         # verl would read columns that this project does not store, and stop; it stores steps in its own format.
         "trainer.rollout_data_dir": Mapped(None, "rollout.store_every"),
+        # `hgpo.evaluation` evaluates and stores, so verl reads neither; it always balances batches.
+        "trainer.validation_data_dir": Mapped(None),
+        "trainer.log_val_generations": Mapped(0),
+        "trainer.balance_batch": Mapped(True),
         "trainer.logger": Mapped(["console", *tracker_names(config.tracking, config.run.engine)], "tracking.to"),
     }
     found |= _lora(policy, _MODEL)

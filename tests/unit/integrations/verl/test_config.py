@@ -296,6 +296,9 @@ FIXED = {
     "actor_rollout_ref.rollout.calculate_log_probs",
     "actor_rollout_ref.rollout.agent.agent_loop_manager_class",
     "actor_rollout_ref.rollout.agent.default_agent_loop",
+    "trainer.balance_batch",
+    "trainer.log_val_generations",
+    "trainer.validation_data_dir",
     "trainer.use_v1",
     "trainer.val_before_train",
     "trainer.resume_mode",
@@ -323,6 +326,9 @@ def test_every_setting_of_verl_is_decided_by_a_setting_of_the_recipe_or_fixed() 
         ("algorithm.norm_adv_by_std_in_grpo", r"determined by the recipe's advantage\.estimator"),
         ("data.shuffle", r"verl\.overrides\.data\.shuffle cannot be changed"),
         ("trainer.rollout_data_dir", r"determined by the recipe's rollout\.store_every"),
+        ("trainer.validation_data_dir", "cannot be changed"),
+        ("trainer.log_val_generations", "cannot be changed"),
+        ("trainer.balance_batch", "cannot be changed"),
     ],
 )
 def test_an_override_of_what_the_recipe_decides_is_rejected(name: str, message: str) -> None:
