@@ -103,12 +103,12 @@ dynamic programming.
 | loops | two keys have to be found in order; shortcuts lead back | 30 |
 | household | every invalid command has the observation "Nothing happens." | 15 |
 
-An update plays 16 tasks × 8 rollouts, γ = 0.95. In tables of success, the row "gigpo" has its success, other rows have the difference to it, paired by
-instance; ± is half of the 95 % CI over instances, not corrected for the number of comparisons. "atd" is `benchmarks/atd.py`, "gagpo" the same with `trust=0` and, unless stated, λ = .95; "no std" is `mode="mean_norm"`. Three rows use
+An update plays 16 tasks × 8 rollouts, γ = 0.95. In tables of success, the row "nested_td" has its success, other rows have the difference to it, paired by
+instance; ± is half of the 95 % CI over instances, not corrected for the number of comparisons. "no std" is `mode="mean_norm"`. Three rows use
 exact values, which no estimator knows: `R - V` is the trajectory's sum of rewards minus the state's value, `R - V, discounted` the same with discounted return and value,
 `Q - V` the exact advantage.
 
-![Learning curves of five families, and the difference of each estimator to GiGPO](../images/multistep.png)
+![Learning curves of five families, and the difference of each estimator to NestedTD](../images/multistep.png)
 
 ## Success while learning, equal divergence
 
@@ -141,7 +141,8 @@ Corrected for the noise in the mean of 50 batches; 1 means that the direction ha
     python benchmarks/multistep.py report --cells runs/reporting.jsonl --measures cosine adam --instances 4 --json benchmarks/multistep.json
     python benchmarks/multistep.py report --read benchmarks/multistep.json --picture docs/images/multistep.png
 
-Settings were chosen (`choose`) on other instances than the reported ones. The families of games were chosen with `atd`'s results known.
+Settings were chosen (`choose`) on other instances than the reported ones. The families of games were chosen with the results of `benchmarks/atd.py` known, not
+with NestedTD's, which has its defaults here.
 """
 
 

@@ -1,4 +1,4 @@
-"""The picture of docs/results/games.md: learning curves of the five families, and who is ahead."""
+"""The picture of docs/results/games.md: learning curves of the five families, and differences."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def _fewer_colours(path: Path) -> None:
 
 
 def _lead(panel: Any, rows: list[dict[str, Any]]) -> None:
-    """Mean difference over all families, a line for each estimator, best on top."""
+    """Mean difference to the reference over all families, a line for each estimator, best on top."""
     found = [row for row in rows if (row["figure"], row["family"]) == ("kl", ALL)]
     shown = [row for row in found if row["estimator"] in SHIPPED]
     shown.sort(key=lambda row: row["difference"])
     for place, row in enumerate(shown):
-        color = PALETTE[1] if row["estimator"] == "atd" else PALETTE[0]
+        color = PALETTE[0] if row["estimator"] == REFERENCE else PALETTE[1]
         panel.plot([row["low"], row["high"]], [place, place], color=color, linewidth=1.5)
         panel.plot(row["difference"], place, "o", color=color, markersize=3)
     panel.axvline(0.0, color="0.6", linewidth=0.6)
     panel.set_yticks(range(len(shown)), [row["estimator"] for row in shown], fontsize=6)
-    panel.set_xlabel(f"points ahead of {REFERENCE}")
+    panel.set_xlabel(f"points, minus {REFERENCE}")
     panel.set_title("mean of all families")

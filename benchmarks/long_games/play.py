@@ -76,8 +76,8 @@ def play(game: Game, share_KA: Floats, number: np.random.Generator, rollouts: in
     )  # fmt: skip
 
 
-def step_batch(game: Game, played: Played) -> StepBatch:
-    """What an estimator gets to see: no states, and the reward 1 on a winning step."""
+def step_batch(game: Game, played: Played, share_KA: Floats) -> StepBatch:
+    """What an estimator reads: no states, and the reward 1 on a winning step. `share_KA` is the policy that played."""
     last_N = np.append(played.trajectory[1:] != played.trajectory[:-1], True)
     score_N = played.score
     return StepBatch.from_columns(
@@ -89,4 +89,6 @@ def step_batch(game: Game, played: Played) -> StepBatch:
         action=played.action,
         reward=np.where(last_N, score_N, 0.0),
         success=score_N == 1.0,
+        response_log_prob=np.log(share_KA[played.key, played.action]),
+        truncated=last_N & (played.next < len(game.key)),
     )

@@ -21,7 +21,7 @@ from long_games.rules import Floats
 from stored_rows import markdown_table
 
 ALL = "all families"
-DRAWN = (REFERENCE, "atd", "hgpo paper", "grpo", DISCOUNTED_BASELINE, ORACLE_CREDIT)
+DRAWN = (REFERENCE, "gigpo", "hgpo paper", "grpo", DISCOUNTED_BASELINE, ORACLE_CREDIT)
 """Estimators whose mean curves are stored for the picture."""
 Done = Mapping[Cell, Mapping[str, Any]]
 
@@ -130,7 +130,7 @@ def _short(row: dict[str, Any]) -> dict[str, Any]:
 def as_markdown(stored: dict[str, Any], figure: str, names: Sequence[str]) -> str:
     """The Markdown table of a summary's figure.
 
-    Rows of curves: leads over the reference, with intervals; of cosines: the figures themselves.
+    Rows of curves: differences to the reference, with intervals; of cosines: the figures themselves.
     """
     cells = {(row["family"], row["estimator"]): row for row in stored["rows"] if row["figure"] == figure}
     families = [family for family in (*FAMILIES, ALL) if (family, REFERENCE) in cells]

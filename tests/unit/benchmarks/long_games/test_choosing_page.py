@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from long_games.contenders import CONTENDERS
+from long_games.contenders import CONTENDERS, REFERENCE, SHIPPED
+from long_games.tables import ALL
 
 ROOT = Path(__file__).parents[4]
 STORED = json.loads((ROOT / "benchmarks" / "multistep.json").read_text(encoding="utf-8"))
@@ -18,6 +19,17 @@ def test_the_stored_figures_are_of_reporting_instances() -> None:
     assert {row["estimator"] for row in STORED["rows"]} >= set(CONTENDERS)
     assert {len(curve["success"]) for curve in STORED["curves"]} == {41}
     assert {curve["success"][0] for curve in STORED["curves"]} == {30.0}
+
+
+def test_what_the_page_says_of_nested_td() -> None:
+    others = [
+        row for row in STORED["rows"] if row["figure"] == "kl" and row["estimator"] in SHIPPED.keys() - {REFERENCE}
+    ]
+    low, *_, high = sorted(-row["difference"] for row in others if row["family"] == ALL)
+    page = (ROOT / "docs" / "choosing.md").read_text(encoding="utf-8")
+    assert f"on average {low:.1f} to {high:.1f} points above others; not where history changes only the policy" in page
+    assert all(row["high"] < 0 for row in others if row["family"] in (ALL, "search", "loops", "household"))
+    assert any(row["low"] > 0 for row in others if row["family"] == "policy only")
 
 
 def test_what_the_page_takes_from_the_chains() -> None:

@@ -127,14 +127,21 @@ def test_values_are_what_later_steps_earn(made: tuple[Game, FloatArray]) -> None
 def test_what_an_estimator_sees(made: tuple[Game, FloatArray]) -> None:
     """Groups are tasks, a won game pays once, at its last step, and what is seen is what was seen."""
     drawn, logit_KA = made
-    played, _, _ = many(drawn, logit_KA, 3)
-    batch = step_batch(drawn, played)
+    played, share_KA, _ = many(drawn, logit_KA, 3)
+    batch = step_batch(drawn, played, share_KA)
     assert batch.reward.sum() == played.won.sum()
     assert (batch.reward[batch.order][batch.trajectory_start[1:] - 1] == played.won).all()
     seen = np.array(batch.labels["observation"])[batch.observation]
     assert (seen == drawn.observation[played.node]).all()
     goes_on = np.flatnonzero(played.trajectory[1:] == played.trajectory[:-1])
     assert (batch.next_observation[goes_on] == batch.observation[goes_on + 1]).all()
+    assert batch.response_log_prob == pytest.approx(np.log(share_KA[played.key, played.action]))
+    cut = np.bincount(played.trajectory, weights=batch.truncated) == 1
+    assert (
+        cut
+        == (np.bincount(played.trajectory) == drawn.rules.horizon)
+        & (played.next[batch.trajectory_start[1:] - 1] < len(drawn.key))
+    ).all()
 
 
 def test_equal_keys_are_equal_pasts(made: tuple[Game, FloatArray]) -> None:

@@ -19,7 +19,7 @@ from long_games.picture import draw
 from long_games.tables import ALL, complete, rows, summary
 
 SETTINGS = Settings("choose", updates=2, batches=2)
-SHORT = ["--updates", "2", "--batches", "2", "--families", "policy only", "--estimators", "gigpo", "atd"]
+SHORT = ["--updates", "2", "--batches", "2", "--families", "policy only", "--estimators", "nested_td", "gigpo"]
 
 
 def choose(folder: Path, name: str, *more: str) -> str:
@@ -56,8 +56,8 @@ def test_workers_measure_what_one_process_does(tmp_path: Path) -> None:
 
 def test_cells_of_other_settings_do_not_mix(tmp_path: Path) -> None:
     path = tmp_path / "cells.jsonl"
-    CellFile(path, SETTINGS).append(Cell("kl", "traps", 0, "gigpo"), {"success": [0.3]})
-    assert CellFile(path, SETTINGS).done == {Cell("kl", "traps", 0, "gigpo"): {"success": [0.3]}}
+    CellFile(path, SETTINGS).append(Cell("kl", "traps", 0, "nested_td"), {"success": [0.3]})
+    assert CellFile(path, SETTINGS).done == {Cell("kl", "traps", 0, "nested_td"): {"success": [0.3]}}
     with pytest.raises(ValueError, match=r"measured with .*'purpose': 'choose'.* asked for .*'report'"):
         CellFile(path, Settings("report", updates=2, batches=2))
     path.write_text("a diary\n")
@@ -78,7 +78,7 @@ def test_reporting_has_instances_of_its_own() -> None:
     [
         ([], "give --cells"),
         (["--cells", "a", "--read", "b"], "give --cells"),
-        (["--cells", "a", "--estimators", "atd"], "must have gigpo"),
+        (["--cells", "a", "--estimators", "gigpo"], "must have nested_td"),
     ],
 )
 def test_arguments_that_mean_nothing(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,10 +88,10 @@ def test_arguments_that_mean_nothing(arguments: list[str], says: str, capsys: py
 
 
 def test_the_measures_of_a_cell() -> None:
-    cosine = measured(Cell("cosine", "traps", 0, "gigpo"), SETTINGS)
+    cosine = measured(Cell("cosine", "traps", 0, "nested_td"), SETTINGS)
     assert set(cosine) == {"batch", "mean"}
     for measure in ("kl", "adam"):
-        assert len(measured(Cell(measure, "traps", 0, "gigpo"), SETTINGS)["success"]) == 3
+        assert len(measured(Cell(measure, "traps", 0, "nested_td"), SETTINGS)["success"]) == 3
 
 
 def curve_of(points: float) -> dict[str, list[float]]:
@@ -103,12 +103,12 @@ def test_tables_by_hand() -> None:
     done = {}
     for n, family in enumerate(FAMILIES):
         for i, lead in enumerate((1.0, 3.0) if n else (1.0, 2.0, 3.0)):
-            done[Cell("kl", family, i, "gigpo")] = curve_of(40 + 10 * i)
-            done[Cell("kl", family, i, "atd")] = curve_of(40 + 10 * i + lead)
-    done[Cell("kl", "traps", 7, "gigpo")] = curve_of(99)
-    assert complete(done, "kl", "traps", ["gigpo", "atd"]) == [0, 1, 2]
-    found = {(row.figure, row.family, row.estimator): row for row in rows(done, ["gigpo", "atd"])}
-    traps, every = found["kl", "traps", "atd"], found["kl", ALL, "atd"]
+            done[Cell("kl", family, i, "nested_td")] = curve_of(40 + 10 * i)
+            done[Cell("kl", family, i, "gigpo")] = curve_of(40 + 10 * i + lead)
+    done[Cell("kl", "traps", 7, "nested_td")] = curve_of(99)
+    assert complete(done, "kl", "traps", ["nested_td", "gigpo"]) == [0, 1, 2]
+    found = {(row.figure, row.family, row.estimator): row for row in rows(done, ["nested_td", "gigpo"])}
+    traps, every = found["kl", "traps", "gigpo"], found["kl", ALL, "gigpo"]
     assert (traps.instances, every.instances) == (3, 11)
     half = 4.303 / np.sqrt(3)  # Student's t of 2 degrees of freedom, standard deviation 1
     np.testing.assert_allclose(
@@ -119,9 +119,9 @@ def test_tables_by_hand() -> None:
     np.testing.assert_allclose(
         [every.difference, every.high - 2], [2, student_quantile(0.975, freedom) * error], rtol=1e-9
     )
-    reference = found["kl", "traps", "gigpo"]
+    reference = found["kl", "traps", "nested_td"]
     assert (reference.difference, reference.low, reference.high) == (0, 0, 0)
-    end = found["kl end", "traps", "atd"]
+    end = found["kl end", "traps", "gigpo"]
     np.testing.assert_allclose([end.mean, end.difference], [62, 2])
 
 
@@ -132,9 +132,9 @@ def test_intervals_hold_what_they_promise() -> None:
     for _ in range(100):
         done = {}
         for family, i in product(FAMILIES, range(6)):
-            done[Cell("kl", family, i, "gigpo")] = curve_of(50)
-            done[Cell("kl", family, i, "atd")] = curve_of(51 + number.normal())
-        found = [row for row in rows(done, ["gigpo", "atd"]) if row.figure == "kl" and row.estimator == "atd"]
+            done[Cell("kl", family, i, "nested_td")] = curve_of(50)
+            done[Cell("kl", family, i, "gigpo")] = curve_of(51 + number.normal())
+        found = [row for row in rows(done, ["nested_td", "gigpo"]) if row.figure == "kl" and row.estimator == "gigpo"]
         held.append([row.low <= 1 <= row.high for row in found if row.family in ("traps", ALL)])
     assert (np.abs(np.mean(held, axis=0) - 0.95) < 0.06).all()
 

@@ -83,7 +83,7 @@ def test_perfect_credit_learns(made: tuple[Game, FloatArray], step: float | PpoA
 
 
 def test_curves_of_one_seed_are_one_curve(made: tuple[Game, FloatArray]) -> None:
-    first, again = (curve(*made, "atd", 0.01, generator("search", 1, 2), 3) for _ in range(2))
+    first, again = (curve(*made, "nested_td", 0.01, generator("search", 1, 2), 3) for _ in range(2))
     assert first == again
 
 
