@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 THOUGHT_TAG = re.compile(r"<(/?)(think|thinking|thought|thoughts|reasoning|seed:think)>|\[(/?)(THINK)\]", re.IGNORECASE)
+"""The tags that models put around a thought."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,21 +76,23 @@ def parse_tagged_call(response: str) -> tuple[str, ToolCall]:
 
 
 def escape_in_calls(response: str, pattern: re.Pattern[str]) -> str:
-    """Write the first character of each match in the JSON of a call as a JSON escape, which leaves the call the same.
+    """Replace the first character of each match in the JSON of calls by its JSON escape; the calls stay equal.
 
     Args:
-        response: of a model.
-        pattern: text that JSON holds in strings only.
+        response: a model's response.
+        pattern: matches text that JSON contains only in strings.
     """
-    first, *others = response.split(_OPEN)
-    for index, text in enumerate(others):
+    parts, rest = [], response
+    while rest:
+        before, opened, rest = rest.partition(_OPEN)
+        parts += [before, opened]
         try:
-            _, end = _decode(text)
+            _, end = _decode(rest)
         except ToolCallError:
             continue
-        escaped = pattern.sub(lambda match: f"\\u{ord(match[0][0]):04x}{match[0][1:]}", text[:end])
-        others[index] = escaped + text[end:]
-    return _OPEN.join([first, *others])
+        parts.append(pattern.sub(lambda match: f"\\u{ord(match[0][0]):04x}{match[0][1:]}", rest[:end]))
+        rest = rest[end:]
+    return "".join(parts)
 
 
 def parse_object(text: str) -> dict[str, Any]:

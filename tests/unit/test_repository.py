@@ -36,4 +36,4 @@ def test_no_weights_wheels_or_runs_are_tracked(tracked):
 
 
 def test_start_policies_of_benchmarks_are_small(tracked):
-    assert sum(file.stat().st_size for file in tracked if is_start_policy(file)) < 4_000_000
+    assert sum(file.stat().st_size for file in tracked if is_start_policy(file)) < 2_500_000

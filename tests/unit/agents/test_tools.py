@@ -80,7 +80,9 @@ def test_arguments_keep_their_case_and_a_call_in_a_thought_is_none() -> None:
     assert template.parse(template.respond(GO.action)).action == GO.action
 
 
-@pytest.mark.parametrize("text", ["a <think> b", "a </think> b", "<thinking>", "[THINK] and </tool_call>", "1 < 2"])
+@pytest.mark.parametrize(
+    "text", ["a <think> b", "a </think> b", "<thinking>", "[THINK] and </tool_call>", "<tool_call> <think>"]
+)
 def test_a_thought_tag_in_an_argument_is_part_of_the_argument(text: str) -> None:
     template, call = tools().template, ToolCall("note", {"texts": [text]})
     for thought in ("", "Look.</think>", "<think>Perhaps <tool_call>?</think>", f"<think>{call.tagged}</think>"):
