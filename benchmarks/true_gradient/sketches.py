@@ -92,7 +92,7 @@ class Sketcher:
     def _of_batch(self, samples: Sequence[Sample], temperature: float) -> NDArray[np.float32]:
         inputs, token_BT, mask_BT = lay_out(samples, self.model.device)
         self._sketch_BW = torch.zeros(len(samples), self.width)
-        with autocast(self.model, "float32"):
+        with autocast(self.model, "auto"):  # as the policy computes when it plays
             hidden_BTH = self._body(**inputs).last_hidden_state[:, -token_BT.shape[1] :]
             log_prob_BT, _ = log_probs_of_logits(self._head(hidden_BTH), token_BT, temperature, "none")
         (log_prob_BT * mask_BT).sum().backward()
@@ -109,11 +109,13 @@ class Sketcher:
             self.model.zero_grad(set_to_none=True)
 
     def _watch(self, layer: torch.nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-        given, result = inputs[0].detach(), output.detach()
+        given, result = inputs[0].detach(), output.detach()  # under autocast in bfloat16
+        if given.is_floating_point():  # not an embedding's ids
+            given, result = given.float(), result.float()
 
         def add(gradient: torch.Tensor) -> None:
             for name, parameter in self._parameters(layer).items():
-                entries_BP = _of_each_sample(layer, name, given, result, gradient)
+                entries_BP = _of_each_sample(layer, name, given, result, gradient.float())
                 _add(self._sketch_BW, entries_BP, self._buckets[id(parameter)])
 
         if output.requires_grad:
