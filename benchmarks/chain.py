@@ -60,12 +60,6 @@ class Problem:
         return np.stack([1.0 - policy, policy], axis=1)
 
     @property
-    def advantage(self) -> Floats:
-        """Oracle Q(c, a) - sum_b pi(b | c) Q(c, b), float64[4, 2]."""
-        value = (self.action_share * self.reward_share).sum(axis=1, keepdims=True)
-        return self.reward_share - value
-
-    @property
     def gradient(self) -> Floats:
         """Gradient of the expected reward by the logits of action 1, float64[4]."""
         policy = np.array(self.policy)

@@ -24,7 +24,6 @@ from rich.console import Console
 from rich.progress import track
 
 from chain import (
-    CONTEXT_SHARE,
     PROBLEMS,
     STEPS,
     STRESS,
@@ -42,14 +41,7 @@ from stored_rows import json_document, markdown_table
 TRAJECTORIES = (4, 8, 16, 32)
 TASKS = 16
 CHUNK = 100
-COLUMNS = {
-    "cosine": "cosine",
-    "direction_bias": "direction bias",
-    "relative_variance": "relative variance",
-    "advantage_bias": "bias of advantages",
-    "advantage_variance": "variance of advantages",
-    "advantage_error": "squared error of advantages",
-}
+COLUMNS = {"cosine": "cosine", "direction_bias": "direction bias"}
 
 
 _PLAIN = {"mode": "mean_norm"}
@@ -110,10 +102,6 @@ class Measures:
         cosine_error: standard error of the cosine; 0 when enumerated.
         direction_bias: angle between the mean gradient and the true one, radians.
         direction_error: the angle that sampling alone would give (root mean square); 0 when enumerated.
-        relative_variance: E|g - E g|^2 / |E g|^2.
-        advantage_bias: root mean square over contexts and actions of E[A | c, a] - oracle.
-        advantage_variance: mean over contexts and actions of Var[A | c, a].
-        advantage_error: mean squared error = advantage_bias^2 + advantage_variance.
 
     Example: `measure(problem, outcomes, outcomes.reward - 0.5)` is what a constant baseline achieves.
     """
@@ -122,10 +110,6 @@ class Measures:
     cosine_error: float
     direction_bias: float
     direction_error: float
-    relative_variance: float
-    advantage_bias: float
-    advantage_variance: float
-    advantage_error: float
 
 
 def measure(problem: Problem, outcomes: Outcomes, advantage: Floats, sampled: bool = True) -> Measures:
@@ -150,29 +134,12 @@ def measure(problem: Problem, outcomes: Outcomes, advantage: Floats, sampled: bo
     along = mean / np.linalg.norm(mean)
     across = (weight * (deviation**2)).sum() - (outcomes.weight * (deviation @ along) ** 2).sum()
     angle = np.arctan2(np.linalg.norm(mean - (mean @ true) * true / (true @ true)), mean @ true / np.linalg.norm(true))
-    bias, variance = _advantage_moments(problem, outcomes, advantage)
     return Measures(
         cosine=mean_cosine,
         cosine_error=float(np.sqrt(cosine_variance / count)),
         direction_bias=float(angle),
         direction_error=float(np.sqrt(max(across, 0.0) / count) / np.linalg.norm(mean)),
-        relative_variance=float((weight * deviation**2).sum() / (mean @ mean)),
-        advantage_bias=float(np.sqrt(bias)),
-        advantage_variance=float(variance),
-        advantage_error=float(bias + variance),
     )
-
-
-def _advantage_moments(problem: Problem, outcomes: Outcomes, advantage: Floats) -> tuple[float, float]:
-    """Mean over contexts and actions of the squared bias and of the variance."""
-    cell = (2 * outcomes.context + outcomes.action).reshape(-1)
-    weight = np.broadcast_to(outcomes.weight[:, None, None], advantage.shape).reshape(-1)
-    total = np.maximum(np.bincount(cell, weight, minlength=8), 1e-300)
-    mean = np.bincount(cell, weight * advantage.reshape(-1), minlength=8) / total
-    square = np.bincount(cell, weight * advantage.reshape(-1) ** 2, minlength=8) / total
-    share = (CONTEXT_SHARE[:, None] * problem.action_share).reshape(-1)
-    bias = mean - problem.advantage.reshape(-1)
-    return float((share * bias**2).sum()), float((share * (square - mean**2)).sum())
 
 
 def measured(problem: Problem, outcomes: Outcomes, chosen: Sequence[str], sampled: bool) -> Iterator[dict[str, Any]]:

@@ -28,9 +28,8 @@ def measured(problem: str, name: str, outcomes: Outcomes) -> Measures:
 
 @pytest.mark.parametrize("problem", KNOWN.values(), ids=list(KNOWN))
 def test_problems_are_what_they_say(problem: Problem) -> None:
-    """Rewards are probabilities, advantages average to 0, and the gradient is that of the expected reward."""
+    """Rewards are probabilities, and the gradient is that of the expected reward."""
     assert ((problem.reward_share >= 0) & (problem.reward_share <= 1)).all()
-    np.testing.assert_allclose((problem.action_share * problem.advantage).sum(axis=1), 0, atol=1e-12)
 
     def expected_reward(logit: FloatArray) -> float:
         take = 1 / (1 + np.exp(-logit))
@@ -53,15 +52,9 @@ def test_enumeration_is_complete() -> None:
     np.testing.assert_allclose(first, CONTEXT_SHARE)
 
 
-def test_enumeration_by_hand() -> None:
-    """Level 0 with N = 4: the deviation keeps (N - 1)/N of R minus the others' mean, so E[A | c, a] = 3/4 (Q - E R)."""
-    problem = KNOWN["A strong"]
-    outcomes = enumerate_task(problem, 4)
-    found = measure(problem, outcomes, advantages("level 0", outcomes), sampled=False)
-    share = CONTEXT_SHARE[:, None] * problem.action_share
-    mean = (share * problem.reward_share).sum()
-    bias = 0.75 * (problem.reward_share - mean) - problem.advantage
-    np.testing.assert_allclose(found.advantage_bias, np.sqrt((share * bias**2).sum()))
+def test_the_enumerated_gradient_of_level_0_has_the_true_direction() -> None:
+    outcomes = enumerate_task(KNOWN["A strong"], 4)
+    found = measure(KNOWN["A strong"], outcomes, advantages("level 0", outcomes), sampled=False)
     assert found.direction_bias < 1e-6
     assert found.cosine_error == found.direction_error == 0
 
@@ -75,7 +68,6 @@ def test_samples_agree_with_the_enumeration() -> None:
         exact = measure(problem, exact_outcomes, advantages(name, exact_outcomes), sampled=False)
         found = measure(problem, sampled, advantages(name, sampled))
         assert abs(found.cosine - exact.cosine) < 4 * found.cosine_error
-        np.testing.assert_allclose(found.advantage_error, exact.advantage_error, rtol=0.1)
 
 
 @pytest.mark.parametrize("name", sorted(CONTENDERS.keys() - set(BATCH_WIDE)))
@@ -110,27 +102,6 @@ def test_the_cosines_measured_before_come_out_again(problem: str, cosines: dict[
     for name, expected in cosines.items():
         found = measured(problem, name, outcomes)
         assert abs(found.cosine - expected) < 4 * np.sqrt(2) * found.cosine_error + 0.0005, name
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "bias", "variance", "error"),
-    [
-        ("level 0", 0.237, 0.096, 0.152),
-        ("level 2", 0.150, 0.072, 0.095),
-        ("paper", 0.124, 0.070, 0.085),
-        ("renormalised", 0.113, 0.079, 0.092),
-        ("verl-agent", 0.175, 0.092, 0.122),
-        ("level 0 leave-one-out", 0.267, 0.126, 0.197),
-        ("level 2 leave-one-out", 0.072, 0.178, 0.183),
-    ],
-)
-def test_the_advantage_errors_measured_before_come_out_again(
-    name: str, bias: float, variance: float, error: float
-) -> None:
-    found = measured("P", name, drawn("P", 40_000, tasks=1))
-    np.testing.assert_allclose([found.advantage_bias, found.advantage_variance], [bias, variance], atol=0.004)
-    np.testing.assert_allclose(found.advantage_error, error, atol=0.004)
 
 
 @pytest.mark.slow
