@@ -20,7 +20,7 @@ from hgpo.agents.base import AGENTS
 from hgpo.agents.prompts import TEMPLATES
 from hgpo.agents.text_template import is_file, is_text, read_text_template
 from hgpo.config.recipes import Tree, written_settings
-from hgpo.config.settings import Config, ConfigError, Engine, WarmStartSettings
+from hgpo.config.settings import AdvantageSettings, Config, ConfigError, Engine, WarmStartSettings
 from hgpo.envs.registry import SUITES
 from hgpo.estimators import ESTIMATORS
 from hgpo.options import converted_options
@@ -96,7 +96,7 @@ def _validated(tree: Tree) -> Config:
         within = {problem["loc"][:length] for problem in problems for length in range(len(problem["loc"]))}
         named = [problem for problem in problems if problem["loc"] not in within]
         raise ConfigError("\n".join(map(_explain, named))) from error
-    refuse_unread(config)
+    refuse_unread(config, config.run.engine)
     return config
 
 
@@ -166,7 +166,7 @@ def engines_of(setting: str) -> tuple[Engine, ...]:
     return next(((ONLY[prefix],) for prefix in prefixes if prefix in ONLY), ENGINES)
 
 
-def refuse_unread(config: Config) -> None:
+def refuse_unread(settings: BaseModel, engine: Engine) -> None:
     """Reject settings that the chosen engine does not read.
 
     A table that is named after an engine is allowed, so that one recipe serves both.
@@ -174,12 +174,12 @@ def refuse_unread(config: Config) -> None:
     Raises:
         ConfigError: names the setting and the engine that reads it.
     """
-    for name, value, field in leaves(config):
+    for name, value, field in leaves(settings):
         readers = engines_of(name)
-        if value != default_of(field) and config.run.engine not in readers and name.partition(".")[0] not in ENGINES:
+        if value != default_of(field) and engine not in readers and name.partition(".")[0] not in ENGINES:
             raise ConfigError(
-                f"{name} = {value!r} is used only by the engine {readers[0]!r}, and run.engine is "
-                f"{config.run.engine!r}: leave it out, or train with --engine {readers[0]}"
+                f"{name} = {value!r} is used only by the engine {readers[0]!r}, and run.engine is {engine!r}: leave "
+                f"it out, or train with --engine {readers[0]}"
             )
 
 
@@ -217,17 +217,18 @@ def check_names(config: Config) -> None:
         make_key(config.rollout.state)
         if backend != AUTO:
             BACKENDS.check(backend)
-        _check_estimator(config)
+        ESTIMATORS.get(estimator)  # before `estimator_options`, which depend on its keywords
+        _check_estimator(config.advantage, config.estimator_options)
     except (ValueError, TypeError) as error:
         raise ConfigError(str(error)) from error
     _check_history(config.estimator_options, config.agent.history_length)
 
 
-def _check_estimator(config: Config) -> None:
+def _check_estimator(advantage: AdvantageSettings, given: Mapping[str, Any]) -> None:
     """Reject options and a gamma that the estimator does not take, and an estimator that needs other columns."""
-    estimator = ESTIMATORS.get(config.advantage.estimator)  # before `estimator_options`, which depend on its keywords
-    options = estimator.parse(**config.estimator_options)
-    gamma, largest = config.advantage.gamma, estimator.largest_gamma
+    estimator = ESTIMATORS.get(advantage.estimator)
+    options = estimator.parse(**given)
+    gamma, largest = advantage.gamma, estimator.largest_gamma
     if gamma > largest:
         raise ValueError(f"advantage.gamma = {gamma:g}: {estimator.described(options)} needs at most {largest:g}")
     if missing := set(estimator.needs(options)).difference(BATCH_COLUMNS, OPTIONAL_BATCH_COLUMNS):

@@ -382,4 +382,4 @@ def test_the_critic_takes_over_what_is_set_for_the_policys_memory() -> None:
 
 def test_a_critic_on_the_policys_layers_is_rejected() -> None:
     with pytest.raises(ConfigError, match=r"critic\.shared = True is used only by the engine 'built-in'"):
-        checks.refuse_unread(config(**PPO, critic={"shared": True}))
+        checks.refuse_unread(config(**PPO, critic={"shared": True}), "verl")
