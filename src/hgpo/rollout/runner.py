@@ -121,7 +121,14 @@ def collect(
     """
     if group_size < 1:
         raise ValueError(f"group_size must be at least 1, not {group_size}")
-    live = _start(tasks, rules, rng, group_size, label)
+    live = []
+    for position, task in enumerate(tasks):  # the position distinguishes two draws of one task
+        seed = int(rng.integers(2**31))
+        group = f"{label}{position}/{task.id}"
+        for member in range(group_size):
+            environment = task.make()
+            ids = EpisodeIds(group, f"{group}#{member}", task.id, task.kind)
+            live.append(LiveEpisode(Episode(ids, rules, *environment.reset(seed=seed)), environment))
     return play_to_end(live, policy, rules, rng, on_progress=on_progress, on_step=on_step)
 
 
@@ -136,39 +143,13 @@ def play_to_end(
 ) -> list[StepRecord]:
     """Play episodes from where they are to their ends; the arguments are those of `collect`."""
     if is_async(policy):
-        return run_async(_collect_async(live, policy, rules, rng, on_progress, on_step))
-    return _collect_in_turns(live, cast(BatchPolicy, policy), rules, rng, on_progress, on_step)
-
-
-def _start(
-    tasks: Sequence[Task], rules: RolloutRules, rng: np.random.Generator, group_size: int, label: str
-) -> list[LiveEpisode]:
-    started = []
-    for position, task in enumerate(tasks):  # the position distinguishes two draws of one task
-        seed = int(rng.integers(2**31))
-        group = f"{label}{position}/{task.id}"
-        for member in range(group_size):
-            environment = task.make()
-            ids = EpisodeIds(group, f"{group}#{member}", task.id, task.kind)
-            started.append(LiveEpisode(Episode(ids, rules, *environment.reset(seed=seed)), environment))
-    return started
-
-
-def _collect_in_turns(
-    live: list[LiveEpisode],
-    policy: BatchPolicy,
-    rules: RolloutRules,
-    rng: np.random.Generator,
-    on_progress: OnProgress,
-    on_step: OnStep,
-) -> list[StepRecord]:
-    """One batch of requests per turn, from the unfinished episodes."""
-    total = len(live)
+        return run_async(_play_async(live, policy, rules, rng, on_progress, on_step))
+    batch_policy, total = cast(BatchPolicy, policy), len(live)
     steps: list[StepRecord] = []
-    while live:
-        prompts = fit_prompts([one.episode.context() for one in live], policy, rules.template.render)
-        requests = draw_requests([prompt.text for prompt in prompts], policy, rng, temperature=rules.temperature)
-        responses = policy.generate(requests, temperature=rules.temperature)
+    while live:  # one batch of requests per turn, from the unfinished episodes
+        prompts = fit_prompts([one.episode.context() for one in live], batch_policy, rules.template.render)
+        requests = draw_requests([prompt.text for prompt in prompts], batch_policy, rng, temperature=rules.temperature)
+        responses = batch_policy.generate(requests, temperature=rules.temperature)
         for one, prompt, response in zip(live, prompts, responses, strict=True):
             answer = one.episode.answer(prompt, response)
             steps.append(one.episode.finish(answer, one.environment.step(answer.action.action)))
@@ -178,7 +159,7 @@ def _collect_in_turns(
     return steps
 
 
-async def _collect_async(
+async def _play_async(
     live: list[LiveEpisode],
     policy: AsyncPolicy,
     rules: RolloutRules,
@@ -224,8 +205,6 @@ def demonstrate(
     Raises:
         EnvContractError: an environment or the expert breaks its contract.
     """
-    if not 0 <= noise <= 1:
-        raise ValueError(f"noise must be from 0 to 1, not {noise}")
     pairs: list[tuple[AgentContext, str]] = []
     for task in tasks:
         environment = task.make()
