@@ -256,10 +256,13 @@ class Advantages:
             terms: the episode level first, if there is one, then levels 0, 1, ….
         """
         episode, levels = None, tuple(terms)
-        values = _weighted_sum(levels)
+        row_N = levels[0].row_N
+        total_N = np.zeros(len(row_N))  # starts at +0.0, so that the sum of terms -0.0 is +0.0
+        for term in levels:
+            total_N += term.weight_N * term.advantage_N
         if levels[0].k is None:
             episode, levels = levels[0], levels[1:]
-        return cls(values, returns, levels, episode)
+        return cls(to_rows(total_N, row_N), returns, levels, episode)
 
     @property
     def terms(self) -> tuple[Level, ...]:
@@ -272,13 +275,6 @@ def to_rows(column_N: NDArray[Any], row_N: IntArray) -> NDArray[Any]:
     result_N = np.empty_like(column_N)
     result_N[row_N] = column_N
     return result_N
-
-
-def _weighted_sum(terms: tuple[Level, ...]) -> FloatArray:
-    total_N = np.zeros(len(terms[0].row_N))  # starts at +0.0, so that the sum of terms -0.0 is +0.0
-    for term in terms:
-        total_N += term.weight_N * term.advantage_N
-    return to_rows(total_N, terms[0].row_N)
 
 
 LONGEST_HISTORY = 1_000

@@ -387,11 +387,6 @@ def _level_summary(batch: StepBatch, return_N: FloatArray, level: Level) -> Leve
         only_trajectory_share=float(unused[Unused.ONLY_TRAJECTORY]),
         mean_weight=float(np.sum(level.weight_N * level.used_N)) / len(batch),
     )
-    return _with_groups(summary, batch, return_N, level)
-
-
-def _with_groups(summary: LevelSummary, batch: StepBatch, return_N: FloatArray, level: Level) -> LevelSummary:
-    """Add the figures of the level's groups, if it has any."""
     row_P, starts_P = level.row_N, level.starts_N
     if level.present_N is not None:
         row_P, starts_P = row_P[level.present_N], starts_P[level.present_N]

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hgpo.columns import FloatArray
-from hgpo.estimators.base import Advantages, Estimator, Level, check_choice, check_number
+from hgpo.estimators.base import Advantages, Estimator, check_choice, check_number
 from hgpo.estimators.levels import MODES, Normalisation, episode_level, step_level
 from hgpo.estimators.transition_graph import TransitionGraph, transition_graph
-from hgpo.grouping import RELATIVE_TOLERANCE, GroupedValues, Runs, StepGroups, changes, group_statistics, group_steps
+from hgpo.grouping import RELATIVE_TOLERANCE, GroupedValues, Runs, changes, group_statistics, group_steps
 from hgpo.returns import discounted_returns, largest_magnitudes, total_rewards
 from hgpo.steps import StepBatch
 
@@ -57,7 +57,9 @@ def g2po(batch: StepBatch, gamma: float, options: G2poOptions) -> Advantages:
     next_values = GroupedValues(next_value_N, (summed_N + np.abs(batch.penalty))[groups.row_N])
     episode = episode_level(batch, groups, norm)
     node = step_level(0, groups, next_values, norm, batch.trajectory)
-    edge = _edge_level(batch, groups, GroupedValues(gain_N, summed_N[groups.row_N]), norm)
+    tasks = replace(groups, starts=(groups.task_starts_N,), present=(None,))
+    gains = GroupedValues(gain_N, summed_N[groups.row_N])
+    edge = replace(step_level(0, tasks, gains, norm, batch.trajectory), k=1)
     return Advantages.of(discounted_returns(batch, gamma), (episode, node.weighted(weight), edge.weighted(weight)))
 
 
@@ -95,12 +97,6 @@ def value_gains(graph: TransitionGraph, value_V: FloatArray, summed_N: FloatArra
     gain_N = value_V[graph.target_N] - value_V[graph.source_N]
     gain_N[np.abs(gain_N) <= RELATIVE_TOLERANCE * summed_N] = 0.0
     return gain_N
-
-
-def _edge_level(batch: StepBatch, groups: StepGroups, gains: GroupedValues, norm: Normalisation) -> Level:
-    """Level 1, whose groups are the tasks: compares each gain, in group order, with all gains of its task; weight 1."""
-    tasks = replace(groups, starts=(groups.task_starts_N,), present=(None,))
-    return replace(step_level(0, tasks, gains, norm, batch.trajectory), k=1)
 
 
 G2PO = Estimator("g2po", g2po, G2poOptions, label="G2PO", levels=lambda options: ("same node", "whole task"))
