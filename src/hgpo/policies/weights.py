@@ -257,16 +257,11 @@ def fingerprint(model: Any, whole: Callable[[torch.Tensor], torch.Tensor] = _as_
     Weights are rounded to bfloat16, so that the type in which the model was loaded does not matter.
     """
     digest = hashlib.sha256()
-    for name, weight in sorted(_base_weights(model)):
+    parameters = base_model(model).named_parameters()
+    for name, weight in sorted((_plain(name), weight) for name, weight in parameters if ".lora_" not in name):
         digest.update(name.encode())
         digest.update(whole(weight).detach().to("cpu", torch.bfloat16).contiguous().view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _base_weights(model: Any) -> list[tuple[str, torch.Tensor]]:
-    """Names as in a model without an adapter, and the weights."""
-    parameters = base_model(model).named_parameters()
-    return [(_plain(name), weight) for name, weight in parameters if ".lora_" not in name]
 
 
 def _plain(name: str) -> str:

@@ -113,15 +113,13 @@ def row_tokens(model: Any, setting: SharePrefixes, samples: Sequence[Sample], ma
             would be as wide as it, and a lower limit would save no memory.
         max_tokens: most tokens of a micro-batch.
     """
-    if not samples or not wants_trees(setting, model.config) or not reads_trees(model):
+    shares = setting
+    if shares == "auto":
+        shares = model.config.get_text_config().hidden_size >= _WIDE_ENOUGH
+    if not (samples and shares and reads_trees(model)):
         return None
     longest = max(sample.token_count for sample in samples) - 1
     return row_width(longest, max_tokens) if longest <= max_tokens else None
-
-
-def wants_trees(setting: SharePrefixes, config: Any) -> bool:
-    """The setting as a boolean; "auto" is True if a model of this configuration is wide enough for trees to pay off."""
-    return bool(config.get_text_config().hidden_size >= _WIDE_ENOUGH) if setting == "auto" else setting
 
 
 def row_width(longest: int, max_tokens: int) -> int:

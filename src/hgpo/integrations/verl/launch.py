@@ -186,12 +186,8 @@ class WithSecrets:
         actor = self._actor_class.remote()
         self._watchdog.ends(lambda: ray.kill(actor))
         secrets = tracker_variables()  # passed as an argument, which Ray does not log
-        ray.get(actor.__ray_call__.remote(_set_secrets, secrets))
+        ray.get(actor.__ray_call__.remote(lambda _, variables: os.environ.update(variables), secrets))
         return actor
-
-
-def _set_secrets(_: Any, secrets: dict[str, str]) -> None:
-    os.environ.update(secrets)
 
 
 def _set_environment(policy: PolicySettings, verl: VerlSettings, threads: int | None) -> None:
