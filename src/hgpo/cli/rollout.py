@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from hgpo.assemble import build_suite, rollout_rules
     from hgpo.config import check_names
-    from hgpo.rollout.records import outcomes, write_rollouts
+    from hgpo.rollout.records import by_trajectory, write_rollouts
     from hgpo.rollout.runner import collect
     from hgpo.runs.folder import open_run_directory
     from hgpo.runs.trust import allow_settings, settings_to_trust
@@ -72,8 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
             on_progress=count,
         )
     write_rollouts(arguments.output, steps)
-    played = outcomes(steps)
-    won = sum(episode.won for episode in played)
+    played = by_trajectory(steps)
+    won = sum(trajectory[-1].won for trajectory in played)
     reporter.say(f"{len(steps):,} steps of {len(played)} episodes, {won} won, in {arguments.output}")
     return 0
 

@@ -72,27 +72,6 @@ def by_trajectory(steps: Sequence[StepRecord]) -> list[list[StepRecord]]:
 
 
 @dataclass(frozen=True, slots=True)
-class EpisodeOutcome:
-    """Result of a finished trajectory. `score` is the environment's grade in 0-1; without one, 1 if won, else 0."""
-
-    group: str
-    task_id: str
-    won: bool
-    score: float
-    total_reward: float
-    length: int
-
-
-def outcomes(steps: Sequence[StepRecord]) -> list[EpisodeOutcome]:
-    """The results of the episodes in `steps`, in order of first appearance."""
-    played = []
-    for trajectory in by_trajectory(steps):
-        end, total = trajectory[-1], sum(record.reward for record in trajectory)
-        played.append(EpisodeOutcome(end.group, end.task_id, end.won, end.score, total, len(trajectory)))
-    return played
-
-
-@dataclass(frozen=True, slots=True)
 class Values:
     """A critic's estimates for N steps, in units of the reward.
 

@@ -6,12 +6,12 @@ returns, their advantages are 0; DAPO (arXiv 2503.14476) replaces such groups by
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
 
-from hgpo.rollout.records import StepRecord, outcomes
+from hgpo.rollout.records import StepRecord, by_trajectory
 
 
 def task_indices(seed: int, tasks: int, start: int, count: int) -> list[int]:
@@ -34,12 +34,10 @@ def task_indices(seed: int, tasks: int, start: int, count: int) -> list[int]:
 
 def equal_reward_groups(steps: Sequence[StepRecord]) -> set[str]:
     """Names of the groups of two or more whose rollouts all earned the same total reward."""
-    played = outcomes(steps)
-    totals: dict[str, set[float]] = {}
-    for episode in played:
-        totals.setdefault(episode.group, set()).add(round(episode.total_reward, 9))
-    sizes = Counter(episode.group for episode in played)
-    return {group for group, values in totals.items() if len(values) == 1 and sizes[group] > 1}
+    totals: defaultdict[str, list[float]] = defaultdict(list)
+    for trajectory in by_trajectory(steps):
+        totals[trajectory[0].group].append(round(sum(step.reward for step in trajectory), 9))
+    return {group for group, earned in totals.items() if len(earned) > 1 and len(set(earned)) == 1}
 
 
 def replace_equal_reward_groups(steps: Sequence[StepRecord], fresh: Sequence[StepRecord]) -> tuple[set[str], int]:

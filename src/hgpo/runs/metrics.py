@@ -12,7 +12,7 @@ import numpy as np
 
 from hgpo.estimators import Advantages
 from hgpo.estimators.diagnostics import summarise_levels
-from hgpo.rollout.records import StepCounts, StepRecord, outcomes, write_rollouts
+from hgpo.rollout.records import StepCounts, StepRecord, by_trajectory, write_rollouts
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, open_run_directory, read_metrics
 from hgpo.steps import StepBatch
 from hgpo.storage.discover import number_ranges
@@ -68,13 +68,12 @@ def update_row(
 
 def rollout_metrics(steps: Sequence[StepRecord]) -> dict[str, float]:
     """The metrics of the episodes; docs/reference/metrics.md lists them."""
-    played = outcomes(steps)
-    counts = StepCounts.of(steps)
+    played, counts = by_trajectory(steps), StepCounts.of(steps)
     metrics = {
-        "success": float(np.mean([episode.won for episode in played])),
-        "score": float(np.mean([episode.score for episode in played])),
-        "reward": float(np.mean([episode.total_reward for episode in played])),
-        "episode_length": float(np.mean([episode.length for episode in played])),
+        "success": float(np.mean([trajectory[-1].won for trajectory in played])),
+        "score": float(np.mean([trajectory[-1].score for trajectory in played])),
+        "reward": float(np.mean([sum(step.reward for step in trajectory) for trajectory in played])),
+        "episode_length": float(np.mean([len(trajectory) for trajectory in played])),
         "episodes": len(played),
         "steps": counts.steps,
         "valid_actions": counts.valid_share,

@@ -22,7 +22,7 @@ from hgpo.policies.language_model import LanguageModel
 from hgpo.policies.loading import resolve_device
 from hgpo.policies.weights import Precision, cast, computes_in_bfloat16, has_adapter, merge_adapter
 from hgpo.rollout.prompts import RolloutRules, fit_prompts
-from hgpo.rollout.records import outcomes
+from hgpo.rollout.records import by_trajectory
 from hgpo.rollout.runner import collect, demonstrate
 from hgpo.runs.checkpoints import seal
 from hgpo.runs.folder import write_json
@@ -167,7 +167,7 @@ class StartBuilder:
                 rules, rng = replace(self.rules, temperature=self.temperature), np.random.default_rng(self.seed)
                 steps = collect(probe_tasks, policy, rules, rng, on_progress=show_probe)
                 release_memory(policy)
-                won = float(np.mean([episode.won for episode in outcomes(steps)]))
+                won = float(np.mean([trajectory[-1].won for trajectory in by_trajectory(steps)]))
                 tasks = counted(len(probe_tasks), "task")
                 reporter.say(f"  warm start: success {percent(won)} on {tasks} without demonstrations")
                 return won

@@ -15,8 +15,9 @@ from hgpo.envs.wrappers import LimitedSuite
 from hgpo.estimators.transition_graph import won
 from hgpo.policies.base import Response
 from hgpo.rollout.prompts import RolloutError, RolloutRules, fit_prompts
-from hgpo.rollout.records import outcomes, summarise_trajectories, to_step_batch
+from hgpo.rollout.records import by_trajectory, summarise_trajectories, to_step_batch
 from hgpo.rollout.runner import collect
+from hgpo.runs.metrics import rollout_metrics
 from scripted_policy import ScriptedPolicy
 
 
@@ -55,7 +56,7 @@ def test_groups_share_a_start_and_ids_are_explicit(corridor_suite):
     assert {record.group for record in steps} == {"7/0/train/1", "7/1/train/3", "7/2/train/5"}
     assert len({record.trajectory for record in steps}) == 9
     assert len({(record.trajectory, record.step) for record in steps}) == len(steps)
-    assert all(episode.won and episode.length == int(episode.task_id[-1]) + 1 for episode in outcomes(steps))
+    assert all(played[-1].won and len(played) == int(played[-1].task_id[-1]) + 1 for played in by_trajectory(steps))
 
 
 def test_the_environments_of_a_group_and_no_others_are_reset_alike():
@@ -216,8 +217,7 @@ def test_a_win_is_paid_once():
     steps = collect([Task("endless", "corridor", partial(Endless, 1))], ScriptedPolicy(walker), rules(), rng())
     assert [step.won for step in steps] == [False, True, True, True]
     assert [step.reward for step in steps] == [0.0, 1.0, 0.0, 0.0]
-    [episode] = outcomes(steps)
-    assert (episode.won, episode.total_reward) == (True, 1.0)
+    assert rollout_metrics(steps)["success"] == rollout_metrics(steps)["reward"] == 1.0
 
 
 class Forgetful(Endless):
@@ -233,8 +233,8 @@ def test_an_episode_that_was_won_stays_won():
     """For rewards, metrics, evaluations and estimators alike."""
     steps = collect([Task("forgetful", "corridor", partial(Forgetful, 1))], ScriptedPolicy(walker), rules(), rng())
     assert [step.reward for step in steps] == [0.0, 1.0, 0.0, 0.0]
-    [episode] = outcomes(steps)
-    assert (episode.won, episode.score, episode.total_reward) == (True, 1.0, 1.0)
+    metrics = rollout_metrics(steps)
+    assert (metrics["success"], metrics["score"], metrics["reward"]) == (1.0, 1.0, 1.0)
     assert [one.won for one in summarise_trajectories(steps, seed=0)] == [True]
     assert won(to_step_batch(steps)).tolist() == [True]
 

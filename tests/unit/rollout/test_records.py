@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hgpo.rollout.records import EpisodeSummary, StepCounts, TotalUsage, Values, outcomes, to_step_batch
+from hgpo.rollout.records import EpisodeSummary, StepCounts, TotalUsage, Values, by_trajectory, to_step_batch
 from step_records import step_record
 
 STEPS = [
@@ -14,9 +14,10 @@ STEPS = [
 
 
 def test_steps_in_any_order_are_the_same_episodes():
-    a, b = outcomes(STEPS)
-    assert (a.total_reward, a.length, a.won, a.score) == (3.0, 2, True, 0.5)
-    assert (b.total_reward, b.length, b.won, b.score) == (0.0, 1, False, 0.0)
+    a, b = by_trajectory(STEPS)
+    assert [step.reward for step in a] == [1.0, 2.0]
+    assert (a[-1].won, a[-1].score) == (True, 0.5)
+    assert b == [STEPS[1]]
 
 
 def test_a_batch_has_the_critics_values_and_what_was_seen_next():
