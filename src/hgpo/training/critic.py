@@ -5,7 +5,7 @@
 If the critic shares the policy's layers, its value loss is a term of the policy update (`hgpo.training.update`), and
 `train` changes only its head.
 
-Shape suffixes: N steps, B prompts of a micro-batch.
+Shape suffixes: N steps, B prompts.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hgpo.columns import FloatArray
 from hgpo.config import CriticSettings, TrainingSettings
 from hgpo.estimators.gae import value_targets
+from hgpo.policies.base import TokenIds
 from hgpo.policies.weights import Precision, autocast
 from hgpo.rollout.records import StepRecord, Values
 from hgpo.steps import StepBatch
 from hgpo.training.batching import Sample, ValueTarget
+from hgpo.training.log_probs import within_memory
 from hgpo.training.losses import value_loss_parts
 from hgpo.training.update import Metrics, SharedCritic, gradient_step, train_epochs
-from hgpo.training.value_model import ValueModel, prompt_end_states, prompt_sample, prompt_values, value_figures
+from hgpo.training.value_model import ValueModel, prompt_end_states, prompt_sample, value_figures
 
 
 class Critic:
@@ -58,17 +61,27 @@ class Critic:
     def estimate(self, steps: Sequence[StepRecord]) -> Values:
         """The value of every step, and of every state in which a time limit cut an episode."""
         cut = [row for row, step in enumerate(steps) if len(step.next_prompt_ids)]
-        prompts = [step.prompt_ids for step in steps] + [steps[row].next_prompt_ids for row in cut]
-        found = prompt_values(
-            self.model,
-            prompts,
-            precision=self._precision,
-            max_tokens=self._training.micro_batch_tokens,
-            share_prefixes=self._training.share_prefixes,
-        )
+        found = self.values([step.prompt_ids for step in steps] + [steps[row].next_prompt_ids for row in cut])
         bootstrap_N = np.zeros(len(steps))
         bootstrap_N[cut] = found[len(steps) :]
         return Values(found[: len(steps)], bootstrap_N)
+
+    def values(self, prompts: Sequence[TokenIds]) -> FloatArray:
+        """The value of each prompt without gradients, float64[B], units of the reward."""
+        model, settings = self.model, self._training
+        samples = [prompt_sample(prompt) for prompt in prompts]
+
+        @torch.no_grad()
+        def computed(batches: list[NDArray[np.int64]], width: int | None) -> NDArray[np.float32]:
+            value_B = np.empty(len(samples), dtype=np.float32)
+            for rows in batches:
+                with autocast(model.layers, self._precision):
+                    state_BH = prompt_end_states(model.layers, [samples[row] for row in rows], row_tokens=width)
+                value_B[rows] = model.normal_values(state_BH).cpu().numpy()
+            return value_B
+
+        most, shares = settings.micro_batch_tokens, settings.share_prefixes
+        return model.scale.restored(within_memory(model.layers, samples, most, computed, share_prefixes=shares))
 
     def targets(self, batch: StepBatch) -> tuple[list[ValueTarget], Metrics]:
         """Each step's target and figures about the values; also updates the normalisation with the targets."""

@@ -24,9 +24,9 @@ from safetensors.torch import load_file, save_file
 from hgpo.columns import FloatArray
 from hgpo.policies.base import TokenIds
 from hgpo.policies.cache import last_columns
-from hgpo.policies.weights import Precision, autocast, base_model, has_adapter, save_adapter
-from hgpo.training.batching import Sample, SharePrefixes, distinct, lay_out_trees, pack
-from hgpo.training.log_probs import at_prompt_ends, lay_out, recomputed_layers, within_memory
+from hgpo.policies.weights import base_model, has_adapter, save_adapter
+from hgpo.training.batching import Sample, distinct, lay_out_trees, pack
+from hgpo.training.log_probs import at_prompt_ends, lay_out, recomputed_layers
 from hgpo.training.losses import explained_variance
 
 FOLDER = "critic"
@@ -179,36 +179,3 @@ def value_figures(target_N: FloatArray, value_N: FloatArray) -> dict[str, float]
 def prompt_sample(prompt_ids: TokenIds) -> Sample:
     """A prompt as a sample with one dummy response token, which is not part of the model's input."""
     return Sample(prompt_ids, np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.float32), 0.0)
-
-
-def prompt_values(
-    model: ValueModel,
-    prompts: Sequence[TokenIds],
-    *,
-    precision: Precision = "auto",
-    max_tokens: int = 8_192,
-    share_prefixes: SharePrefixes = "auto",
-) -> FloatArray:
-    """The value of each prompt without gradients, float64[B], units of the reward.
-
-    Args:
-        model: the critic's model.
-        prompts: int32[P] each.
-        precision: arithmetic of the forward pass.
-        max_tokens: most padded tokens in memory at a time.
-        share_prefixes: see `hgpo.training.batching.row_tokens`.
-    """
-    samples = [prompt_sample(prompt) for prompt in prompts]
-
-    @torch.no_grad()
-    def computed(batches: list[NDArray[np.int64]], width: int | None) -> NDArray[np.float32]:
-        value_N = np.empty(len(samples), dtype=np.float32)
-        for rows in batches:
-            with autocast(model.layers, precision):
-                state_BH = prompt_end_states(model.layers, [samples[row] for row in rows], row_tokens=width)
-            value_N[rows] = model.normal_values(state_BH).cpu().numpy()
-        return value_N
-
-    return model.scale.restored(
-        within_memory(model.layers, samples, max_tokens, computed, share_prefixes=share_prefixes)
-    )

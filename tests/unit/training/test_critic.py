@@ -17,7 +17,7 @@ from hgpo.training.batching import Sample, ValueTarget
 from hgpo.training.critic import Critic
 from hgpo.training.losses import explained_variance, value_loss
 from hgpo.training.update import SharedCritic, Trained, make_optimizer, update_policy
-from hgpo.training.value_model import ReturnScale, ValueModel, prompt_sample, prompt_values
+from hgpo.training.value_model import ReturnScale, ValueModel, prompt_sample
 from step_records import step_record
 from tiny_models import random_prompts, tiny_model, tiny_samples
 
@@ -94,11 +94,12 @@ def test_a_state_in_which_the_time_limit_cut_an_episode_counts_with_its_value() 
 @pytest.mark.parametrize("max_tokens", [200, *(pytest.param(most, marks=pytest.mark.slow) for most in (1, 10_000))])
 def test_a_value_is_the_heads_of_the_prompts_last_token(share_prefixes: bool, max_tokens: int) -> None:
     language_model = tiny_model()
-    model = random_head(ValueModel(language_model.model, shared=False))
+    training = TRAINING.model_copy(update={"micro_batch_tokens": max_tokens, "share_prefixes": share_prefixes})
+    learner = critic(language_model.model, training=training)
+    model = random_head(learner.model)
     model.scale = ReturnScale(mean=2.0, std=3.0, empty=False)
     prompts = language_model.encoder.encode_prompts([*random_prompts(12), *random_prompts(3)])
-    found = prompt_values(model, prompts, max_tokens=max_tokens, share_prefixes=share_prefixes)
-    for ids, value in zip(prompts, found, strict=True):
+    for ids, value in zip(prompts, learner.values(prompts), strict=True):
         with torch.no_grad():
             hidden = language_model.model.model(torch.tensor([ids.tolist()])).last_hidden_state[0, -1]
             expected = 3.0 * float(model.head(hidden)) + 2.0
@@ -107,13 +108,14 @@ def test_a_value_is_the_heads_of_the_prompts_last_token(share_prefixes: bool, ma
 
 def test_new_statistics_change_no_value() -> None:
     language_model = tiny_model()
-    model = random_head(ValueModel(language_model.model, shared=False))
+    learner = critic(language_model.model)
+    model = random_head(learner.model)
     prompts = language_model.encoder.encode_prompts(random_prompts(5))
     model.rescale(np.array([1.0, 5.0, 9.0]))
-    before = prompt_values(model, prompts)
+    before = learner.values(prompts)
     model.rescale(np.array([-40.0, 20.0]))
     assert model.scale.std > 4
-    np.testing.assert_allclose(prompt_values(model, prompts), before, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(learner.values(prompts), before, rtol=1e-5, atol=1e-5)
 
 
 def test_targets_are_in_units_of_the_statistics_that_they_have_updated() -> None:
@@ -128,7 +130,7 @@ def test_targets_are_in_units_of_the_statistics_that_they_have_updated() -> None
     learner = critic(language_model.model, target_lambda=0.5)
     random_head(learner.model)
     values = learner.estimate(steps)
-    after_b = prompt_values(learner.model, [ids[3]])[0]
+    after_b = learner.values([ids[3]])[0]
     assert values.bootstrap_N == pytest.approx([0.0, 0.0, after_b], abs=1e-6)
     last = 0.9 * after_b
     expected = np.array([1.0, 0.9 * (0.5 * values.value_N[2] + 0.5 * last), last])
