@@ -6,7 +6,7 @@ An option is a keyword of the function or class that makes the part.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import UnionType
 from typing import Any, Union, get_origin, get_type_hints
@@ -17,7 +17,7 @@ from pydantic import ConfigDict, ValidationError, create_model
 def converted_options(
     what: str, make: Callable[..., Any], options: Mapping[str, Any], *, given: int = 0
 ) -> dict[str, Any]:
-    """Check options and convert their values to the types that `make` declares, such as a list to a tuple.
+    """Check options against the parameters of `make`, and convert their values to its types, such as a list to a tuple.
 
     Args:
         what: Subject of the error message, such as "agent 'react'".
@@ -26,36 +26,22 @@ def converted_options(
         given: Number of its first parameters that are not options.
 
     Raises:
-        ValueError: An option is unknown, a required one is missing, or a value has another type.
-    """
-    check_options(what, make, options, given=given)
-    declared = make.func if isinstance(make, partial) else make
-    try:
-        types = get_type_hints(declared.__init__ if inspect.isclass(declared) else declared, include_extras=True)
-    except (NameError, TypeError):  # names that only a type checker imports
-        return dict(options)
-    return {name: converted_option(f"{what}: {name}", value, types.get(name, Any)) for name, value in options.items()}
-
-
-def check_options(what: str, make: Callable[..., Any], options: Iterable[str], *, given: int = 0) -> None:
-    """Check option names against the parameters of the function that receives them as keywords.
-
-    Args:
-        what: Subject of the error message, such as "agent 'react'".
-        make: The function that receives the options.
-        options: Names of the given options.
-        given: Number of its first parameters that are not options.
-
-    Raises:
-        ValueError: An option is unknown (the message lists the known ones), or a required one is missing.
+        ValueError: An option is unknown (the message lists the known ones), a required one is missing, or a value has
+            another type.
     """
     parameters = list(inspect.signature(make).parameters.values())[given:]
     taken = {one.name: one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
     takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
     if not takes_any and (unknown := sorted(set(options) - set(taken))):
         raise ValueError(f"{what} has no option {', '.join(unknown)}; it takes {', '.join(taken) or 'none'}")
-    if missing := [name for name, one in taken.items() if one.default is one.empty and name not in set(options)]:
+    if missing := [name for name, one in taken.items() if one.default is one.empty and name not in options]:
         raise ValueError(f"{what} needs the option{'s' * (len(missing) > 1)} {', '.join(missing)}")
+    declared = make.func if isinstance(make, partial) else make
+    try:
+        types = get_type_hints(declared.__init__ if inspect.isclass(declared) else declared, include_extras=True)
+    except (NameError, TypeError):  # names that only a type checker imports
+        return dict(options)
+    return {name: converted_option(f"{what}: {name}", value, types.get(name, Any)) for name, value in options.items()}
 
 
 def converted_option(name: str, value: object, kind: Any) -> Any:

@@ -7,7 +7,7 @@ import pytest
 
 from hgpo.agents import AgentSpec, make_agent
 from hgpo.cli.main import main
-from hgpo.options import check_options, converted_options
+from hgpo.options import converted_options
 from hgpo.policies.backends import make_policy
 from hgpo.policies.openai import server_policy
 from tiny_models import tiny_model
@@ -17,24 +17,24 @@ def test_options_that_a_part_does_not_take_or_cannot_do_without_are_named():
     def make(model, *, url, folder, timeout=1.0):
         return model
 
-    check_options("part 'x'", make, {"url": "", "folder": ""}, given=1)
+    converted_options("part 'x'", make, {"url": "", "folder": ""}, given=1)
     with pytest.raises(ValueError, match="part 'x' has no option colour; it takes url, folder, timeout"):
-        check_options("part 'x'", make, {"url": "", "folder": "", "colour": ""}, given=1)
+        converted_options("part 'x'", make, {"url": "", "folder": "", "colour": ""}, given=1)
     with pytest.raises(ValueError, match=r"part 'x' needs the option folder$"):
-        check_options("part 'x'", make, {"url": ""}, given=1)
+        converted_options("part 'x'", make, {"url": ""}, given=1)
     with pytest.raises(ValueError, match=r"part 'x' needs the options url, folder$"):
-        check_options("part 'x'", make, {}, given=1)
+        converted_options("part 'x'", make, {}, given=1)
     with pytest.raises(ValueError, match="part 'x' has no option model; it takes url"):
-        check_options("part 'x'", make, {"model": ""}, given=1)
+        converted_options("part 'x'", make, {"model": ""}, given=1)
 
 
 def test_a_part_that_takes_any_option_is_checked_for_those_it_needs():
     def make(url, /, folder, *rest, **options):
         return url, folder, rest, options
 
-    check_options("part 'x'", make, {"folder": "", "colour": ""}, given=1)
+    converted_options("part 'x'", make, {"folder": "", "colour": ""}, given=1)
     with pytest.raises(ValueError, match=r"part 'x' needs the option folder$"):
-        check_options("part 'x'", make, {"colour": ""}, given=1)
+        converted_options("part 'x'", make, {"colour": ""}, given=1)
 
 
 def test_values_get_the_declared_types():
