@@ -15,7 +15,6 @@ import json
 import platform
 import statistics
 import time
-from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -37,22 +36,6 @@ from hgpo.training.log_probs import response_log_probs
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "quickstart" / "hgpo.toml"
 SAMPLERS = ("transformers", "vllm")
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One collection by one sampler.
-
-    Attributes:
-        seconds: wall time.
-        prompt_tokens, response_tokens: tokens of all its steps.
-        steps: number of responses.
-    """
-
-    seconds: float
-    prompt_tokens: int
-    response_tokens: int
-    steps: int
 
 
 def main() -> None:
@@ -104,7 +87,7 @@ def _compare(loaded: LanguageModel, precision: Any, names: list[str], arguments:
     """The samplers in one precision, in turn within each round."""
     limits = GenerationLimits(arguments.prompt_tokens, arguments.response_tokens, precision)
     language_model = LanguageModel.of(loaded.model, loaded.tokenizer, limits)
-    start, policies, rounds, steps = {}, {}, {name: [] for name in names}, {}
+    start, policies, speeds, steps = {}, {}, {name: [] for name in names}, {}
     for name in names:
         began = time.perf_counter()
         policies[name] = make_policy(name, language_model)
@@ -114,15 +97,16 @@ def _compare(loaded: LanguageModel, precision: Any, names: list[str], arguments:
         for name in names:
             began = time.perf_counter()
             steps[name] = _play(policies[name], arguments, episodes=arguments.episodes, seed=number)
-            rounds[name].append(_round(steps[name], time.perf_counter() - began))
+            seconds = time.perf_counter() - began
+            speeds[name].append(sum(len(one.token_ids) for one in steps[name]) / seconds)
             done = f"{precision}, {name}, round {number + 1} of {arguments.rounds}"
-            print(f"{done}: {rounds[name][-1].seconds:.0f} s, {_speed(rounds[name][-1]):.0f} tokens/s", flush=True)
+            print(f"{done}: {seconds:.0f} s, {speeds[name][-1]:.0f} tokens/s", flush=True)
     return {
         name: {
             "seconds_start": start[name],
-            "rounds": [asdict(one) for one in rounds[name]],
-            "tokens_per_second": statistics.median(_speed(one) for one in rounds[name]),
-            "times_transformers": _ratio(rounds, name),
+            "tokens_per_second_of_rounds": speeds[name],
+            "tokens_per_second": statistics.median(speeds[name]),
+            "times_transformers": _ratio(speeds, name),
             "log_prob_gap": _gap(loaded.model, steps[name], precision),
         }
         for name in names
@@ -138,24 +122,11 @@ def _play(policy: AnyPolicy, arguments: argparse.Namespace, *, episodes: int, se
     return collect(tasks, policy, rules, rng, group_size=arguments.group_size)
 
 
-def _round(steps: list[StepRecord], seconds: float) -> Round:
-    prompt_tokens, response_tokens = (
-        sum(len(ids) for ids in kind) for kind in zip(*((one.prompt_ids, one.token_ids) for one in steps), strict=True)
-    )
-    return Round(seconds, prompt_tokens, response_tokens, len(steps))
-
-
-def _speed(one: Round) -> float:
-    """Response tokens a second."""
-    return one.response_tokens / one.seconds
-
-
-def _ratio(rounds: dict[str, list[Round]], name: str) -> float | None:
+def _ratio(speeds: dict[str, list[float]], name: str) -> float | None:
     """Median over rounds of a sampler's speed over the built-in one's in the same round."""
-    if "transformers" not in rounds:
+    if "transformers" not in speeds:
         return None
-    pairs = zip(rounds[name], rounds["transformers"], strict=True)
-    return statistics.median(_speed(one) / _speed(built_in) for one, built_in in pairs)
+    return statistics.median(one / built_in for one, built_in in zip(speeds[name], speeds["transformers"], strict=True))
 
 
 def _gap(model: Any, steps: list[StepRecord], precision: str) -> dict[str, float]:
