@@ -29,7 +29,7 @@ from rich.progress import track
 from rich.table import Table
 
 from hgpo.columns import FloatArray
-from hgpo.rollout.records import StepRecord, to_step_batch
+from hgpo.rollout.records import StepRecord, by_trajectory, to_step_batch
 from hgpo.steps import StepBatch
 from hgpo.utils.files import write_text
 from paired import paired_difference
@@ -39,7 +39,7 @@ from true_gradient.branches import MeasuredSteps, branch, errors, mean_over_step
 from true_gradient.contenders import CONTENDERS, level_estimates, true_gradient_weights
 from true_gradient.one_update import UpdatePlan, Updater, UpdateRows
 from true_gradient.pools import PoolPart, PoolSettings, make_pool, open_player, read_pool, read_settings
-from true_gradient.replay import KEYS, trajectories
+from true_gradient.replay import KEYS
 
 SIZES = (4, 8, 32)
 STEPS_AT_ONCE = 16
@@ -155,12 +155,12 @@ def branched_errors(pool: Path, options: argparse.Namespace) -> list[Row]:
     """The errors of every estimate of random steps of a pool, with one state key, by the set of steps."""
     player = open_player(read_settings(pool))
     records = [record for part in read_pool(pool, player, [options.key]) for record in part.steps[options.key]]
-    by_trajectory = trajectories(records)
+    by_id = {trajectory[0].trajectory: trajectory for trajectory in by_trajectory(records)}
     by_task: dict[str, list[list[StepRecord]]] = {}
-    for trajectory in by_trajectory.values():
+    for trajectory in by_id.values():
         by_task.setdefault(trajectory[0].task_id, []).append(trajectory)
     rows = np.random.default_rng(options.seed).permutation(len(records))[: options.steps]
-    begun = [by_trajectory[records[row].trajectory][: records[row].step + 1] for row in rows]
+    begun = [by_id[records[row].trajectory][: records[row].step + 1] for row in rows]
 
     folder = pool / f"branches-{options.key}-{options.size}-{options.branches}-{options.seed}"
     folder.mkdir(exist_ok=True)

@@ -23,7 +23,7 @@ import numpy as np
 
 from hgpo.columns import FloatArray
 from hgpo.config import TrainingSettings
-from hgpo.rollout.records import StepRecord, to_step_batch
+from hgpo.rollout.records import StepRecord, by_trajectory, to_step_batch
 from hgpo.runs.folder import open_run_directory
 from hgpo.training.batching import Sample
 from hgpo.training.log_probs import response_log_probs
@@ -31,7 +31,6 @@ from hgpo.training.update import Sampling, Trained, make_optimizer, update_polic
 from hgpo.utils.files import write_text
 from true_gradient.contenders import CONTENDERS
 from true_gradient.pools import open_player, read_pool, read_settings
-from true_gradient.replay import trajectories
 
 Pair = tuple[str, ...]
 """An estimator and a state key."""
@@ -220,7 +219,7 @@ class Updater:
         by_key: dict[str, dict[str, list[Rollout]]] = {key: {} for key in keys}
         for part in read_pool(pool, player, keys):
             for key in keys:
-                for steps in trajectories(part.steps[key]).values():
+                for steps in by_trajectory(part.steps[key]):
                     by_key[key].setdefault(steps[0].task_id, []).append(Rollout(steps))
         sampling = Sampling(player.rules.temperature, config.policy.max_response_tokens)
         training = config.training.model_copy(update={"skip_zero_advantage": True, "kl_coefficient": 0.0})

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from hgpo.envs.base import Env, Task
-from hgpo.rollout.records import StepRecord
+from hgpo.rollout.records import StepRecord, by_trajectory
 from hgpo.rollout.state_keys import Visit, make_key
 
 KEYS = ("observation", "observation_and_commands", "published_g2po", "simulator")
 KeyedSteps = dict[str, list[StepRecord]]
 """State key -> the same steps, with this key's values as observations."""
-
-
-def trajectories(steps: Sequence[StepRecord]) -> dict[str, list[StepRecord]]:
-    """The steps of each trajectory by its id, in order of time."""
-    found: defaultdict[str, list[StepRecord]] = defaultdict(list)
-    for step in sorted(steps, key=lambda step: step.step):
-        found[step.trajectory].append(step)
-    return dict(found)
 
 
 def replayed(steps: Sequence[StepRecord], tasks: Mapping[str, Task], keys: Sequence[str], recorded: str) -> KeyedSteps:
@@ -36,7 +27,7 @@ def replayed(steps: Sequence[StepRecord], tasks: Mapping[str, Task], keys: Seque
         ValueError: the environment answered otherwise than the records say.
     """
     found: KeyedSteps = {key: [] for key in keys}
-    for trajectory in trajectories(steps).values():
+    for trajectory in by_trajectory(steps):
         seen = _states(trajectory, tasks[trajectory[0].task_id].make(), {*keys, recorded})
         if [step.observation for step in trajectory] + [trajectory[-1].next_observation] != seen[recorded]:
             raise ValueError(f"{trajectory[0].trajectory} was recorded in another environment than it is replayed in")

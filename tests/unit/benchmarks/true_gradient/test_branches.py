@@ -11,6 +11,7 @@ import pytest
 from hgpo.agents import TEMPLATES
 from hgpo.envs.base import Task
 from hgpo.rollout.prompts import RolloutRules
+from hgpo.rollout.records import by_trajectory
 from hgpo.rollout.runner import collect
 from hgpo.steps import StepBatch
 from scripted_policy import ScriptedPolicy
@@ -26,7 +27,6 @@ from true_gradient.branches import (
 )
 from true_gradient.contenders import GAMMA
 from true_gradient.pools import Player
-from true_gradient.replay import trajectories
 
 
 class TwoTurns:
@@ -55,7 +55,7 @@ def player() -> Player:
 @pytest.fixture(scope="module")
 def rollouts(player: Player) -> list[list[Any]]:
     steps = collect(list(player.tasks.values()), player.policy, player.rules, np.random.default_rng(0), group_size=40)
-    return list(trajectories(steps).values())
+    return by_trajectory(steps)
 
 
 def test_values_are_those_of_the_game(player: Player, rollouts: list[list[Any]]) -> None:

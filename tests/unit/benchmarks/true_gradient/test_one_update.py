@@ -12,6 +12,7 @@ import torch
 
 from corridor_runs import start_folder
 from hgpo.config import PolicySettings
+from hgpo.rollout.records import by_trajectory
 from hgpo.rollout.runner import collect
 from hgpo.training.load import make_backend_policy
 from true_gradient.one_update import (
@@ -27,7 +28,6 @@ from true_gradient.one_update import (
     update_to,
 )
 from true_gradient.pools import Player, PoolSettings, make_pool, open_player
-from true_gradient.replay import trajectories
 
 KEY = "observation"
 HALF_LEARNT = (  # the policy wins the shortest corridor in about half of the episodes
@@ -107,7 +107,7 @@ def test_the_change_is_that_of_rollouts_of_the_new_policy(updater: Updater, play
     language_model.model = updated.model
     policy = make_backend_policy(PolicySettings(), language_model)
     steps = collect([player.tasks[TASK]], policy, player.rules, np.random.default_rng(3), group_size=1500)
-    played = [Rollout(one).won for one in trajectories(steps).values()]
+    played = [Rollout(one).won for one in by_trajectory(steps)]
     recorded = [rollout.won for rollout in rollouts]
     error = np.sqrt(np.var(played) / len(played) + np.var(recorded) / len(recorded))
     assert change > 0.02
