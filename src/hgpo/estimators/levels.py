@@ -119,24 +119,22 @@ def normalised(
 ) -> FloatArray:
     """Advantage of each member inside its group, float64[N]: (value - mean) / F.
 
-    F = std + epsilon for "mean_std_norm", 1 for "mean_norm". The result is multiplied by `factor_G`, if given; the
-    factor `leave_one_out` replaces the mean by the mean of the other members.
+    The result is multiplied by `factor_G`, if given; the factor `leave_one_out` replaces the mean by the mean of the
+    other members.
     """
-    scale_G = None
-    if norm.mode == "mean_std_norm":
-        scale_G = inverse_std(statistics, norm.epsilon)
+    scale_G = inverse_scale(statistics, norm)
     if factor_G is not None:
-        scale_G = factor_G if scale_G is None else scale_G * factor_G
-    if scale_G is None:
-        return statistics.deviation_N
+        scale_G *= factor_G
     scaled_N: FloatArray = scale_G[groups.run_N]
     scaled_N *= statistics.deviation_N
     return scaled_N
 
 
-def inverse_std(statistics: GroupStatistics, epsilon: float) -> FloatArray:
-    """1 / (std + epsilon) of each group, float64[G]."""
-    divisor_G = statistics.std_G + epsilon
+def inverse_scale(statistics: GroupStatistics, norm: Normalisation) -> FloatArray:
+    """1 / F of each group, float64[G]: F = std + epsilon for "mean_std_norm", 1 for "mean_norm"."""
+    if norm.mode == "mean_norm":
+        return np.ones_like(statistics.std_G)
+    divisor_G = statistics.std_G + norm.epsilon
     divisor_G[divisor_G == 0.0] = 1.0  # equal values and epsilon 0: all deviations are 0
     return 1.0 / divisor_G
 

@@ -21,8 +21,8 @@ import numpy as np
 
 from hgpo.columns import FloatArray, IntArray
 from hgpo.estimators.base import Advantages, Estimator, check_choice, check_history, check_number, to_rows
-from hgpo.estimators.levels import EPSILON, MODES, Normalisation
-from hgpo.estimators.pooled import Blocks, Spread, normalising_scale, shrinkage, variance_components
+from hgpo.estimators.levels import EPSILON, MODES, Normalisation, inverse_scale
+from hgpo.estimators.pooled import Blocks, Spread, shrinkage, variance_components
 from hgpo.grouping import EARLY, RELATIVE_TOLERANCE, GroupedValues, Runs, StepGroups, group_statistics, group_steps
 from hgpo.returns import discounted_magnitudes, discounted_returns
 from hgpo.steps import StepBatch
@@ -75,7 +75,7 @@ def mixed_effects(batch: StepBatch, gamma: float, options: MixedEffectsOptions) 
     cells = [action_cells(level_runs, batch.action[groups.row_N]) for level_runs in runs]
 
     effect_N = _context_effects(statistics.deviation_N, runs, cells, groups, Blocks.of(batch, groups))
-    scale_N = normalising_scale(statistics, runs[0], norm)
+    scale_N = inverse_scale(statistics, norm)[runs[0].run_N]
     return Advantages(to_rows((statistics.deviation_N - effect_N) * scale_N, groups.row_N), returns)
 
 

@@ -25,8 +25,8 @@ import numpy as np
 
 from hgpo.columns import BoolArray, FloatArray, IntArray
 from hgpo.estimators.base import Level
-from hgpo.estimators.levels import Normalisation, inverse_std, step_level
-from hgpo.grouping import GroupedValues, GroupStatistics, Runs, StepGroups, group_statistics
+from hgpo.estimators.levels import Normalisation, inverse_scale, step_level
+from hgpo.grouping import GroupedValues, Runs, StepGroups, group_statistics
 from hgpo.steps import StepBatch
 
 PRIOR_STEPS = 8.0
@@ -196,7 +196,7 @@ def pooled_levels(
     left_out = norm.baseline == "leave_one_out"
     runs = [Runs.from_starts(starts_N) for starts_N in groups.starts]
     statistics = [group_statistics(compared, level_runs, norm.ddof) for level_runs in runs]
-    scale_N = normalising_scale(statistics[0], runs[0], norm)
+    scale_N = inverse_scale(statistics[0], norm)[runs[0].run_N]
     spreads = [
         Spread(level.count_G[level_runs.run_N], level.deviation_N)
         for level, level_runs in zip(statistics, runs, strict=True)
@@ -208,14 +208,6 @@ def pooled_levels(
         scaled = replace(statistics[k], deviation_N=statistics[k].deviation_N * scale_N)
         levels.append(step_level(k, groups, compared, undivided, batch.trajectory, scaled).weighted(weight_N))
     return tuple(levels)
-
-
-def normalising_scale(statistics: GroupStatistics, runs: Runs, norm: Normalisation) -> FloatArray:
-    """Factor of every level of a step: 1 / (std of its level-0 group + epsilon), or 1; float64[N]."""
-    if norm.mode == "mean_norm":
-        return np.ones(len(runs.run_N))
-    scale_N: FloatArray = inverse_std(statistics, norm.epsilon)[runs.run_N]
-    return scale_N
 
 
 def _weights(

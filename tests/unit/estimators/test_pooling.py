@@ -9,8 +9,7 @@ import pytest
 
 from hgpo.columns import FloatArray
 from hgpo.estimators import Advantages, compute_advantages
-from hgpo.estimators.levels import Normalisation
-from hgpo.estimators.pooled import normalising_scale
+from hgpo.estimators.levels import Normalisation, inverse_scale
 from hgpo.grouping import GroupedValues, Runs, group_statistics
 from hgpo.steps import StepBatch
 
@@ -96,4 +95,4 @@ def test_options_that_would_not_be_read_are_refused(option: dict[str, Any]) -> N
 def test_equal_returns_do_not_divide_by_nothing() -> None:
     runs = Runs.from_starts(np.array([True, False]))
     statistics = group_statistics(GroupedValues(np.ones(2)), runs, ddof=0)
-    assert normalising_scale(statistics, runs, Normalisation(epsilon=0.0)).tolist() == [1.0, 1.0]
+    assert inverse_scale(statistics, Normalisation(epsilon=0.0)).tolist() == [1.0]
