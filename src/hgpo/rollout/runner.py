@@ -205,6 +205,8 @@ def demonstrate(
     Raises:
         EnvContractError: an environment or the expert breaks its contract.
     """
+    if not 0 <= noise <= 1:
+        raise ValueError(f"noise must be from 0 to 1, not {noise}")
     pairs: list[tuple[AgentContext, str]] = []
     for task in tasks:
         environment = task.make()

@@ -1,6 +1,7 @@
 from functools import partial
 
 import numpy as np
+import pytest
 
 from corridor import Corridor, CorridorExpert
 from hgpo.agents import TEMPLATES
@@ -43,6 +44,11 @@ def test_noise_needs_commands_to_choose_from():
     [task] = LimitedSuite(TaskSplits({"train": lambda: [Task("t", "corridor", partial(Silent, 1))]}), 20).tasks("train")
     pairs = demonstrate([task], CorridorExpert(), RULES, np.random.default_rng(0), noise=1.0)
     assert [command for _, command in pairs] == ["go right", "open door"]
+
+
+def test_noise_is_a_probability(corridor_suite):
+    with pytest.raises(ValueError, match="noise must be from 0 to 1"):
+        shown(corridor_suite, 1.5)
 
 
 def test_a_suite_without_an_expert_has_none():
