@@ -147,6 +147,20 @@ class TaskSplits:
         return self._skipped.get(split, {})
 
 
+def check_action(action: object, running: bool, game: str = "") -> None:
+    """Reject a step outside an episode, and an action that is not text; environments call it first in `step`.
+
+    Raises:
+        RuntimeError: no episode is running. The message begins with `game`, if given.
+        TypeError: the action is not text.
+    """
+    where = f"{game}: " if game else ""
+    if not running:
+        raise RuntimeError(f"{where}no episode is running; call reset() before step()")
+    if not isinstance(action, str):
+        raise TypeError(f"{where}the action is of type {type(action).__name__}; actions are text")
+
+
 def counted_reasons(reasons: Mapping[str, int]) -> str:
     """`{"sliced object": 2}` as `"2 sliced object"`."""
     return ", ".join(f"{number:,} {reason}" for reason, number in reasons.items())

@@ -13,6 +13,8 @@ from minigrid.core.constants import IDX_TO_COLOR, IDX_TO_OBJECT
 from minigrid.envs.babyai.core import roomgrid_level
 from numpy.typing import NDArray
 
+from hgpo.envs.base import check_action
+
 COMMANDS = {
     "turn left": Actions.left,
     "turn right": Actions.right,
@@ -62,8 +64,7 @@ class BabyAIEnv:
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Carry out one command. Before the first reset and after the end of an episode it raises `RuntimeError`."""
-        if not self._running:
-            raise RuntimeError("no episode is running; call reset() before step()")
+        check_action(action, self._running)
         seen, reward, terminated, truncated, _ = self.world.step(COMMANDS.get(action, Actions.done))
         self._commands = (*self._commands, action)
         self._running = not (terminated or truncated)

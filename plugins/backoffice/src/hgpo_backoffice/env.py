@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from hgpo.envs.base import check_action
 from hgpo.tool_calls import ToolCallError, parse_action
 from hgpo_backoffice.cases import Case
 from hgpo_backoffice.database import digest
@@ -42,8 +43,7 @@ class BackofficeEnv:
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Carry out one call. Before the first reset and after the end of an episode it raises `RuntimeError`."""
-        if not self._running:
-            raise RuntimeError("no episode is running; call reset() before step()")
+        check_action(action, self._running)
         try:
             asked = parse_action(action)
             self._desk, result = call_tool(self._desk, asked.name, asked.arguments)

@@ -7,6 +7,7 @@ import json
 import sys
 from typing import Any
 
+from hgpo.envs.base import check_action
 from hgpo.messages import encodable
 from hgpo_scienceworld.simulator import Simulator
 
@@ -43,8 +44,7 @@ class ScienceWorldEnv:
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Carry out one command. Before the first reset and after the end of an episode it raises `RuntimeError`."""
-        if not self._running:
-            raise RuntimeError("no episode is running; call reset() before step()")
+        check_action(action, self._running)
         self._commands = (*self._commands, action)
         return self._step(action)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hgpo.envs.base import SPLITS, Count, Seed, Task, TaskSplits
+from hgpo.envs.base import SPLITS, Count, Seed, Task, TaskSplits, check_action
 from hgpo.utils.text import counted
 from hgpo_sokoban.generator import BoardSize, generate_board
 from hgpo_sokoban.rules import BOXES, NAMES, after, offsets, player_of, possible
@@ -48,8 +48,7 @@ class SokobanEnv:
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Carry out one command. Before the first reset and after the end of an episode it raises `RuntimeError`."""
-        if not self._running:
-            raise RuntimeError("no episode is running; call reset() before step()")
+        check_action(action, self._running)
         self._state = after(self._state, action)
         won = BOXES[0] not in self._state
         self._running = not won

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hgpo.envs.base import check_action
 from hgpo_textcraft.recipe_book import Ingredient, Recipe, RecipeBook, craft_command, display_name, item_id
 
 OBSERVATION_MODES = ("text", "inventory")
@@ -221,8 +222,7 @@ class TextCraftEnv:
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Carry out one command. Before the first reset and after the end of an episode it raises `RuntimeError`."""
-        if not self._running:
-            raise RuntimeError("no episode is running; call reset() before step()")
+        check_action(action, self._running)
         observation = self._crafting.act(action)
         won = self._crafting.made == self._challenge.goal
         self._running = not won

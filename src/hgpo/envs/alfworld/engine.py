@@ -17,6 +17,7 @@ from hgpo.envs.alfworld import text
 from hgpo.envs.alfworld.actions import Action, Layout, LegalActions, World, state_key
 from hgpo.envs.alfworld.game import TASK_TYPES, Game
 from hgpo.envs.alfworld.tw_pddl.reading import load_game
+from hgpo.envs.base import check_action
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -303,8 +304,7 @@ class AlfworldEnv:
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Apply one command; `RuntimeError` before the first reset and after the end of an episode."""
-        if not self._running:
-            raise RuntimeError(f"{self.game.name}: no episode is running; call reset() before step()")
+        check_action(action, self._running, self.game.name)
         observation = self._engine.act(action)
         self._steps += 1
         won = self._engine.won

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from hgpo.envs.base import StepResult
+from hgpo.envs.base import StepResult, check_action
 from hgpo.envs.env_checker import LARGEST_REWARD, EnvContractError, is_texts, is_tools
 from hgpo.envs.openenv.protocol import Address, BadMessage, Json, as_text, parse_message
 from hgpo.utils.text import safe_repr, visible
@@ -279,8 +279,8 @@ class OpenEnvEnv:
 
     def step(self, action: str) -> StepResult:
         """Apply one action; `RuntimeError` before the first reset and after the end of an episode."""
-        if not self._running or self._connection is None:
-            raise RuntimeError("no episode is running; call reset() before step()")
+        check_action(action, self._running)
+        assert self._connection is not None, "an episode is running"
         self._running = False
         result = self._ask(self._connection, "step", {self.play.action_field: action})
         self._running = not (result[2] or result[3])

@@ -18,6 +18,7 @@ import random
 from dataclasses import asdict, replace
 from typing import Any
 
+from hgpo.envs.base import check_action
 from hgpo.envs.webshop.catalog import Catalog
 from hgpo.envs.webshop.goals import NO_PRICE_LIMIT
 from hgpo.envs.webshop.pages import (
@@ -264,9 +265,9 @@ class WebShopEnv:
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Apply one action; `RuntimeError` before the first reset and after the end of an episode."""
+        check_action(action, self._running)
         session = self._session
-        if session is None or not self._running:
-            raise RuntimeError("no episode is running; call reset() before step()")
+        assert session is not None, "an episode is running"
         session.act(action)
         self._steps += 1
         bought = session.purchase is not None
