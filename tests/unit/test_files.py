@@ -5,7 +5,16 @@ from pathlib import Path
 import pytest
 
 from hgpo.utils import files
-from hgpo.utils.files import check_writable, exclusive_folder, flush, flush_tree, naming, scratch_folder, write_text
+from hgpo.utils.files import (
+    check_writable,
+    exclusive_file,
+    exclusive_folder,
+    flush,
+    flush_tree,
+    naming,
+    scratch_folder,
+    write_text,
+)
 
 
 def test_a_failure_leaves_the_old_content_and_nothing_else(tmp_path):
@@ -83,15 +92,13 @@ def test_a_scratch_folder_goes_with_what_is_in_it(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_is_held_by_one_at_a_time(tmp_path):
-    with (
-        exclusive_folder(tmp_path),
-        pytest.raises(FileExistsError, match="another process is writing to"),
-        exclusive_folder(tmp_path),
-    ):
-        pass
-    with exclusive_folder(tmp_path):
-        pass
+@pytest.mark.parametrize(("exclusive", "name"), [(exclusive_folder, ""), (exclusive_file, "new/result.json")])
+def test_a_path_is_held_by_one_at_a_time(exclusive, name, tmp_path):
+    path = tmp_path / name
+    for _ in range(2):
+        with exclusive(path), pytest.raises(FileExistsError, match="another process is writing to"), exclusive(path):
+            pass
+    assert not list(tmp_path.glob("new/*"))
 
 
 @pytest.mark.parametrize(

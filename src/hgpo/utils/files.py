@@ -12,10 +12,11 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 _POSIX = os.name != "nt"  # Windows cannot open a folder as a file or rename an open file
+_HELD = "another process is writing to {}; wait until it has ended"
 _HELD_ELSEWHERE = (errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK)
 
 if sys.platform == "win32":
@@ -105,14 +106,38 @@ def exclusive_folder(folder: Path) -> Iterator[None]:
     Raises:
         FileExistsError: Another process has locked it.
     """
-    descriptor = os.open(folder, os.O_RDONLY) if _POSIX else -1
+    with _locked(os.open(folder, os.O_RDONLY), folder) if _POSIX else nullcontext():
+        yield
+
+
+@contextmanager
+def exclusive_file(path: Path) -> Iterator[None]:
+    """Reserve `path`, which need not exist, inside the block, by a locked file `.<name>.lock` next to it.
+
+    Raises:
+        FileExistsError: Another process has reserved it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_name(f".{path.name}.lock")
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+    with _locked(descriptor, path):
+        if _POSIX and os.fstat(descriptor).st_nlink == 0:  # deleted by the process that had reserved the path
+            raise FileExistsError(_HELD.format(path))
+        try:
+            yield
+        finally:
+            if _POSIX:
+                lock.unlink(missing_ok=True)
+
+
+@contextmanager
+def _locked(descriptor: int, path: Path) -> Iterator[None]:
     try:
-        if descriptor >= 0 and not _claim(descriptor):
-            raise FileExistsError(f"another process is writing to {folder}; wait until it has ended")
+        if not _claim(descriptor):
+            raise FileExistsError(_HELD.format(path))
         yield
     finally:
-        if descriptor >= 0:
-            os.close(descriptor)
+        os.close(descriptor)
 
 
 @contextmanager

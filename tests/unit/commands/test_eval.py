@@ -12,6 +12,7 @@ import torch
 from corridor_runs import quiet, recipe
 from hgpo.assemble import train
 from hgpo.cli.main import main
+from hgpo.utils.files import exclusive_file
 
 
 def stored(run: Path) -> dict[str, int]:
@@ -100,6 +101,20 @@ def test_a_file_of_another_origin_is_not_overwritten(
     assert main([*words, "--force"]) == 0
     assert main(words) == 0  # the same evaluation continues
     assert json.loads((tmp_path / "result.json").read_text())["success"]["tasks"] == 1
+
+
+def test_a_result_has_one_writer_at_a_time(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "result.json"
+    words = ["eval", str(trained_run), "--games", "1", "-o", str(output), "--quiet"]
+    with exclusive_file(output):  # as by another `hgpo eval`
+        assert main(words) == 2
+    assert f"another process is writing to {output}; wait until it has ended" in capsys.readouterr().err
+    assert main(words) == 0
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {
+        *("result.json", "result.games.jsonl", "result.rollouts.jsonl"),
+    }
 
 
 @pytest.mark.parametrize(
