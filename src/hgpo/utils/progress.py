@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,7 +39,7 @@ class Reporter:
         Console(stderr=True).print(visible_lines(text), highlight=False, markup=False, soft_wrap=True)
 
     @contextmanager
-    def counting(self, what: str) -> Iterator[_Counter]:
+    def counting(self, what: str) -> Iterator[Callable[..., None]]:
         """A progress bar for work of known size; yields the callback `(done, total, note="")`."""
         with Progress(
             SpinnerColumn(),
@@ -53,25 +53,16 @@ class Reporter:
             transient=True,
             disable=not self.console.is_terminal,
         ) as progress:
-            yield _Counter(self, progress, what)
+            bar, printed = progress.add_task(what, total=None, note=""), time.monotonic()
 
+            def count(done: int, total: int, note: str = "") -> None:
+                nonlocal printed
+                progress.update(bar, completed=done, total=total, note=note)
+                if not self.console.is_terminal and time.monotonic() - printed > 15:
+                    printed = time.monotonic()
+                    self.say(f"  {what}: {done}/{total} {note}".rstrip())
 
-class _Counter:
-    """The callback of one progress bar."""
-
-    def __init__(self, reporter: Reporter, progress: Progress, what: str) -> None:
-        self._reporter = reporter
-        self._progress = progress
-        self._what = what
-        self._task = progress.add_task(what, total=None, note="")
-        self._printed = time.monotonic()
-
-    def __call__(self, done: int, total: int, note: str = "") -> None:
-        self._progress.update(self._task, completed=done, total=total, note=note)
-        quiet_terminal = not self._reporter.console.is_terminal
-        if quiet_terminal and time.monotonic() - self._printed > 15:
-            self._printed = time.monotonic()
-            self._reporter.say(f"  {self._what}: {done}/{total} {note}".rstrip())
+            yield count
 
 
 def duration(seconds: float) -> str:
