@@ -334,7 +334,7 @@ def recognise(environment: str, tasks: Sequence[Task]) -> Recognised:
     fitting = sorted((name for name in known if common[name] == most), key=lambda name: len(known[name]))
     made = {task.id: _made(task) for task in tasks if any(task.id in known[name] for name in fitting)}
     found = [
-        Recognised(name, tuple(task.id for task in tasks if _differs(known[name].get(task.id), made.get(task.id))))
+        Recognised(name, tuple(task.id for task in tasks if _difference(known[name].get(task.id), made.get(task.id))))
         for name in fitting
     ]
     return min(found, key=lambda recognised: len(recognised.differs))
@@ -345,7 +345,3 @@ def _made(task: Task) -> ManifestTask | None:
         return _described(task)[0]
     except BREAKS:
         return None
-
-
-def _differs(known: ManifestTask | None, made: ManifestTask | None) -> bool:
-    return known is None or made is None or bool(_difference(known, made))
