@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -221,15 +221,10 @@ def _with_made_groups(
     wanted = {part.id for recipe in recipes for part in recipe.ingredients if part.is_group}
     made = {group for item, group in group_of.items() if item in crafted}
     fetched = wanted - made
-    changed = [
-        Recipe(
-            recipe.item,
-            recipe.count,
-            tuple(Ingredient(part.id, part.count, part.is_group and part.id in made) for part in recipe.ingredients),
-            recipe.group,
-        )
-        for recipe in recipes
-    ]
+    changed = []
+    for recipe in recipes:
+        parts = tuple(replace(part, is_group=part.is_group and part.id in made) for part in recipe.ingredients)
+        changed.append(replace(recipe, ingredients=parts))
     return RecipeBook(changed, items=items | fetched, groups=groups - fetched, group_of=group_of)
 
 
