@@ -5,27 +5,15 @@ The explanations use only the expert's knowledge: task sentence, observations, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from playing import NoWords
 from wording import Wording, with_article
 
-from hgpo.envs.alfworld.expert import Sightings, kind_of, parse_task
-from hgpo.envs.alfworld.generation.household import APPLIANCES, LAMP_KIND, LAMP_PLACES, OBJECT_KINDS, OPENABLE_KINDS
+from hgpo.envs.alfworld.expert import APPLIANCE_OF, PLACES_OF, Sightings, kind_of, parse_task
+from hgpo.envs.alfworld.generation.household import OPENABLE_KINDS
 from hgpo.envs.base import Info
 
 _LIKELY = 10  # per cent: from here on a place is called a likely one
-_SHARES: Mapping[tuple[str, str], int] = {
-    **{(LAMP_KIND.lower(), place.lower()): share for place, share in LAMP_PLACES.items()},
-    **{
-        (name.lower(), place.lower()): share
-        for name, kind in OBJECT_KINDS.items()
-        for place, share in kind.places.items()
-    },
-}
-"""(kind of object, kind of place) -> how often it is kept there, in per cent."""
 _HOLLOW = frozenset(kind.lower() for kind in OPENABLE_KINDS) | {"sinkbasin", "bathtubbasin", "garbagecan"}
-_APPLIANCE_OF = {verb: kind.lower() for verb, _, kind in APPLIANCES.values()}
 _STATES = {"clean": "clean", "heat": "hot", "cool": "cool"}
 
 _PLANS = {
@@ -98,7 +86,7 @@ class HouseholdNarrator:
             kind=task.object_kind,
             thing=thing,
             verb=task.verb,
-            appliance=self._any_of(_APPLIANCE_OF.get(task.verb, "")),
+            appliance=self._any_of(APPLIANCE_OF.get(task.verb, "")),
             target=self._any_of(task.target_kind),
         )
         if self._share(task.object_kind, place) >= _LIKELY:
@@ -261,7 +249,7 @@ class HouseholdNarrator:
         return _STATES.get(self._task.verb, "")
 
     def _share(self, kind: str, place: str) -> int:
-        return _SHARES.get((kind, kind_of(place)), 0)
+        return PLACES_OF.get(kind, {}).get(kind_of(place), 0)
 
     def _any_of(self, kind: str) -> str:
         """`"the fridge"` where there is one, `"a drawer"` where there are several."""

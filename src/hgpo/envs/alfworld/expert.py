@@ -132,14 +132,15 @@ class Sightings:
             self.contents.setdefault(moved_to, []).append(thing)
 
 
-_PLACES_OF: dict[str, Mapping[str, int]] = {
+PLACES_OF: dict[str, Mapping[str, int]] = {
     LAMP_KIND.lower(): {kind.lower(): share for kind, share in LAMP_PLACES.items()},
     **{
         name.lower(): {kind.lower(): share for kind, share in properties.places.items()}
         for name, properties in OBJECT_KINDS.items()
     },
 }
-_APPLIANCE_OF = {verb: kind.lower() for verb, _, kind in APPLIANCES.values()}
+"""Kind of object -> kinds of places -> how often it is kept there, in per cent; all in lower case."""
+APPLIANCE_OF = {verb: kind.lower() for verb, _, kind in APPLIANCES.values()}
 _OPENABLE = frozenset(kind.lower() for kind in OPENABLE_KINDS)
 
 
@@ -198,7 +199,7 @@ class Expert:
 
     def _treat(self, held: str, commands: Collection[str]) -> str:
         verb = self._task.verb
-        appliances = [place for place in self._seen.places if kind_of(place) == _APPLIANCE_OF[verb]]
+        appliances = [place for place in self._seen.places if kind_of(place) == APPLIANCE_OF[verb]]
         treat = self._first_legal([f"{verb} {held} with {place}" for place in appliances], commands)
         return treat or self._visit_next(appliances, commands)
 
@@ -237,7 +238,7 @@ class Expert:
         """All places in the order of the search for a kind; impossible ones come last."""
         places, target = self._seen.places, self._task.target_kind
         copies = Counter(kind_of(place) for place in places)
-        shares = _PLACES_OF.get(kind, {})
+        shares = PLACES_OF.get(kind, {})
 
         def worth(place: str) -> float:
             name = kind_of(place)
