@@ -76,7 +76,7 @@ class GeneratedGames:
         made: list[tuple[TaskInstance, Game]] = []
         for number in range(count):
             turn = number % len(task_types) if task_types else 0
-            found = _draw_new(rng, task_types[turn:] + task_types[:turn], source, known)
+            found = source.draw(rng, task_types[turn:] + task_types[:turn], known)
             if found is None:
                 raise ValueError(f"{split}: found only {number} different games of {count} requested; {_REMEDY}")
             known.add(game_key(found[1]))
@@ -108,14 +108,18 @@ class _Source:
     object_kinds: frozenset[str] = frozenset(OBJECT_KINDS)
     words: frozenset[str] | None = None
 
-    def draw(self, rng: np.random.Generator, task_type: str) -> tuple[TaskInstance, Game] | None:
-        """A game of the type, or None if there is no instance or the game has an unknown word."""
-        instances = self.instances.get(task_type, ())
-        if not instances:
-            return None
-        instance = instances[int(rng.integers(len(instances)))]
-        game = make_game(instance, rng, size=self.size, object_kinds=self.object_kinds)
-        return (instance, game) if self.words is None or vocabulary([game]) <= self.words else None
+    def draw(
+        self, rng: np.random.Generator, task_types: Sequence[str], known: set[tuple[object, ...]]
+    ) -> tuple[TaskInstance, Game] | None:
+        """A game that is not `known` (by `game_key`), of the first of the task types that has one."""
+        for task_type in task_types:
+            instances = self.instances[task_type]
+            for _ in range(_ATTEMPTS if instances else 0):
+                instance = instances[int(rng.integers(len(instances)))]
+                game = make_game(instance, rng, size=self.size, object_kinds=self.object_kinds)
+                if game_key(game) not in known and (self.words is None or vocabulary([game]) <= self.words):
+                    return instance, game
+        return None
 
 
 def _unseen_source(size: Size, task_types: Iterable[str], train: Sequence[Game]) -> _Source:
@@ -131,18 +135,6 @@ def _unseen_source(size: Size, task_types: Iterable[str], train: Sequence[Game])
         for task_type in task_types
     }
     return _Source(size, instances, object_kinds, known_words)
-
-
-def _draw_new(
-    rng: np.random.Generator, task_types: Sequence[str], source: _Source, known: set[tuple[object, ...]]
-) -> tuple[TaskInstance, Game] | None:
-    """A new game of the first of the task types that has one."""
-    for task_type in task_types:
-        for _ in range(_ATTEMPTS if source.instances[task_type] else 0):
-            found = source.draw(rng, task_type)
-            if found is not None and game_key(found[1]) not in known:
-                return found
-    return None
 
 
 def check_request(counts: Mapping[str, int], task_types: Sequence[str]) -> None:
