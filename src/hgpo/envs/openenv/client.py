@@ -149,12 +149,8 @@ def action_field(schema: Json | None) -> str | None:
     usual = [name for name in USUAL_ACTIONS if name in properties]
     required = action.get("required")
     needed = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
-    texts = [name for name in needed if _is_text(properties.get(name))]
+    texts = [name for name in needed if isinstance(one := properties.get(name), dict) and one.get("type") == "string"]
     return next(iter([name for name in usual if name in needed] or texts[:1] or usual), None)
-
-
-def _is_text(field: object) -> bool:
-    return isinstance(field, dict) and field.get("type") == "string"
 
 
 @dataclass(frozen=True, slots=True)
