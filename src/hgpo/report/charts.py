@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,24 @@ _CHARTS = (
     ("reward", "Reward", "Mean sum of rewards of a trajectory, undiscounted.", "reward"),
     ("return", "Return at the start", "Mean discounted return of first steps.", "first_return"),
     ("length", "Length", "Mean steps of a trajectory.", "length"),
-    ("usable", "Usable group", "Share of steps for which the level is used.", "usable"),
+    ("usable", "Usable group", "Share of steps for which the level is used.", "usable_share"),
     ("sizes", "Group size", "Members of a step's group: median over steps; band: 10 to 90 %.", "size_p50"),
-    ("variance", "Variance explained, adjusted", "Beyond what so many groups explain by chance.", "adjusted"),
-    ("agreement", "Sign as previous", "Steps whose level and the one before it have the same sign.", "agreement"),
-    ("weight", "Mean weight", "Mean over all steps of the level's weight where it is used, 0 elsewhere.", "weight"),
+    (
+        "variance",
+        "Variance explained, adjusted",
+        "Beyond what so many groups explain by chance.",
+        "variance_explained_adjusted",
+    ),
+    ("agreement", "Sign as previous", "Steps whose level and the one before it have the same sign.", "sign_agreement"),
+    (
+        "weight",
+        "Mean weight",
+        "Mean over all steps of the level's weight where it is used, 0 elsewhere.",
+        "mean_weight",
+    ),
 )
-"""Id, title, note and field of each chart, in reading order; a field of `STATISTICS` has a line per level."""
-_SHARES = ("success", "usable", "adjusted", "agreement")
+"""Id, title, note and field of each chart, in reading order; a field of `LevelSummary` has a line per level."""
+_SHARES = ("success", "usable_share", "variance_explained_adjusted", "sign_agreement")
 """Fields with an axis in per cent."""
 _BANDS = {"size_p50": ("size_p10", "size_p90")}
 """Field -> the limits of the band around its lines."""
@@ -57,13 +68,9 @@ def _is_number(value: object) -> bool:
 
 
 def level_rows(report: Report) -> Rows:
-    """One row per update and level, episode level included, with the metrics of the charts and tables."""
+    """One row per update and level, episode level included, with the fields of `LevelSummary`."""
     return [
-        {
-            "update": measured.update,
-            "level": level.label,
-            **{name: getattr(level, metric) for name, metric in STATISTICS.items()},
-        }
+        {"update": measured.update, "level": level.label, **asdict(level)}
         for measured in report.updates
         for level in measured.summary.terms
     ]
@@ -74,19 +81,6 @@ def level_names(report: Report) -> dict[str, str]:
     return {level.label: level.name for measured in report.updates for level in measured.summary.terms}
 
 
-STATISTICS = {
-    "usable": "usable_share",
-    "weight": "mean_weight",
-    "size_p10": "size_p10",
-    "size_p50": "size_p50",
-    "size_p90": "size_p90",
-    "adjusted": "variance_explained_adjusted",
-    "agreement": "sign_agreement",
-    "prompts": "prompts_differ_steps",
-}
-"""Key of `level_rows` -> field of `LevelSummary`."""
-
-
 def overview_charts(report: Report) -> list[dict[str, Any]]:
     """Charts in reading order: {"id", "title", "note", "spec"}; a chart without any value is left out."""
     updates, levels = overview_rows(report), level_rows(report)
@@ -94,7 +88,7 @@ def overview_charts(report: Report) -> list[dict[str, Any]]:
     x = {"field": "update", "type": "quantitative", "title": report.unit or None, "axis": axis}
     charts = []
     for name, title, note, field in _CHARTS:
-        rows = [row for row in (levels if field in STATISTICS else updates) if row.get(field) is not None]
+        rows = [row for row in (*updates, *levels) if row.get(field) is not None]
         if rows:
             window = window_of(len({row["update"] for row in rows}))
             smoothed = f" Bold: mean of the last {window} updates; faint: each update." if window > 1 else ""

@@ -28,10 +28,10 @@ def test_rows_are_the_figures_of_the_updates(folder):
     rows = level_rows(report)
     assert [(row["update"], row["level"]) for row in rows] == [(u, k) for u in (1, 2) for k in "012"]
     summary = report.updates[0].summary
-    assert [row["usable"] for row in rows[:3]] == [level.usable_share for level in summary.levels]
-    assert [row["weight"] for row in rows[:3]] == [level.mean_weight for level in summary.levels]
+    assert [row["usable_share"] for row in rows[:3]] == [level.usable_share for level in summary.levels]
+    assert [row["mean_weight"] for row in rows[:3]] == [level.mean_weight for level in summary.levels]
     agreement = summary.levels[1].sign_agreement
-    assert rows[1]["agreement"] == agreement
+    assert rows[1]["sign_agreement"] == agreement
 
 
 def test_metrics_know_updates_whose_steps_were_not_stored(folder):
@@ -47,7 +47,9 @@ def test_values_keep_the_order_of_their_rows(folder):
     """Two runs of the command write the same bytes: no order is that of a set of texts, which Python draws anew."""
     for chart in overview_charts(build_report(folder)):
         for value in chart["spec"]["data"]["values"]:
-            known = [key for key in ("update", "level", "usable", "weight", "agreement") if key in value]
+            known = [
+                key for key in ("update", "level", "usable_share", "mean_weight", "sign_agreement") if key in value
+            ]
             assert list(value)[: len(known)] == known, chart["id"]
 
 
