@@ -34,41 +34,43 @@ def model_card(run: RunDirectory, config: Config, checkpoint: str) -> str:
     model = config.policy.model
     is_local = Path(model).is_absolute() or Path(model).exists()
     is_public = model != "tiny" and not is_local and _HUB_NAME.fullmatch(model)
-    base = [f"base_model: {json.dumps(model)}"] if is_public else []
-    front = ["---", "library_name: transformers", "pipeline_tag: text-generation", *base]
+    base = f"base_model: {json.dumps(model)}\n" if is_public else ""
     model = Path(model).name if is_local else model
     sections = {"run": {"directory": "runs"}, "policy": {"model": model}}  # no local path
     published = config.model_copy(
         update={name: getattr(config, name).model_copy(update=values) for name, values in sections.items()}
     )
     start = "a tiny model built for it" if model == "tiny" else f"`{_plain(model)}`"
-    return "\n".join(
-        [
-            *front,
-            "tags: [agent, reinforcement-learning, hgpo]",
-            "---",
-            f"# {_plain(config.run.name)}",
-            "",
-            f"A policy for `{_plain(config.environment.name)}`, {updates} with the estimator "
-            f"`{_plain(config.advantage.estimator)}`, trained by hgpo from {start}.",
-            "",
-            "## Use",
-            "",
-            "    from transformers import AutoModelForCausalLM, AutoTokenizer",
-            "    model, tokenizer = (kind.from_pretrained(FOLDER) for kind in (AutoModelForCausalLM, AutoTokenizer))",
-            "",
-            f"Prompts are those of {_template(config.agent.template)} with the last "
-            f"{config.agent.history_length} steps, one user message each.",
-            "",
-            "## Success",
-            "",
-            *_evaluations(run),
-            "## Settings",
-            "",
-            *(f"    {line}" for line in dump_config(published).splitlines()),
-            "",
-        ]
-    )
+    environment, estimator = _plain(config.environment.name), _plain(config.advantage.estimator)
+    template = f"hgpo's template `{_plain(config.agent.template)}`"
+    if is_text(config.agent.template):
+        template = "the template `agent.template` below"
+    evaluations = "\n".join(_evaluations(run))
+    settings = "\n".join(f"    {line}" for line in dump_config(published).splitlines())
+    return f"""\
+---
+library_name: transformers
+pipeline_tag: text-generation
+{base}tags: [agent, reinforcement-learning, hgpo]
+---
+# {_plain(config.run.name)}
+
+A policy for `{environment}`, {updates} with the estimator `{estimator}`, trained by hgpo from {start}.
+
+## Use
+
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    model, tokenizer = (kind.from_pretrained(FOLDER) for kind in (AutoModelForCausalLM, AutoTokenizer))
+
+Prompts are those of {template} with the last {config.agent.history_length} steps, one user message each.
+
+## Success
+
+{evaluations}
+## Settings
+
+{settings}
+"""
 
 
 def _evaluations(run: RunDirectory) -> Iterator[str]:
@@ -97,10 +99,6 @@ def _evaluations(run: RunDirectory) -> Iterator[str]:
             )
             yield f"| {' | '.join(cells)} |"
     yield ""
-
-
-def _template(template: str) -> str:
-    return "the template `agent.template` below" if is_text(template) else f"hgpo's template `{_plain(template)}`"
 
 
 def _plain(text: str) -> str:
