@@ -42,6 +42,9 @@ _SHARES = ("success", "usable_share", "variance_explained_adjusted", "sign_agree
 _BANDS = {"size_p50": ("size_p10", "size_p90")}
 """Field -> the limits of the band around its lines."""
 
+_OF_METRICS = {"success": "success", "reward": "reward", "length": "episode_length"}
+"""Field of a chart -> key of metrics.jsonl."""
+
 Rows = list[dict[str, Any]]
 
 
@@ -52,19 +55,13 @@ def overview_rows(report: Report) -> Rows:
     """
     rows: dict[int, dict[str, Any]] = {}
     for metrics in report.training.metrics if report.training else ():
-        if isinstance(update := metrics.get("update"), int):
-            names = {"success": "success", "reward": "reward", "length": "episode_length"}
-            rows[update] = {name: metrics[key] for name, key in names.items() if _is_number(metrics.get(key))}
+        found = {name: metrics.get(key) for name, key in _OF_METRICS.items()}
+        rows[metrics["update"]] = {name: one for name, one in found.items() if one is not None and isfinite(one)}
     for measured in report.updates:
         computed = {"success": measured.success, "reward": measured.reward, "length": measured.length}
         known = rows.get(measured.update, {})
         rows[measured.update] = {**computed, **known, "first_return": measured.first_return}
     return [{"update": update, **row} for update, row in sorted(rows.items())]
-
-
-def _is_number(value: object) -> bool:
-    """Whether a value of metrics.jsonl can be drawn."""
-    return isinstance(value, (int, float)) and isfinite(value)
 
 
 def level_rows(report: Report) -> Rows:
