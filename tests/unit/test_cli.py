@@ -1,7 +1,9 @@
 """The command line as a person meets it: every verb's help, its examples, and one clear line for each mistake."""
 
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -12,6 +14,8 @@ import pytest
 
 from hgpo.cli import main as cli
 from hgpo.cli.main import VERBS, _message_of, _verb_module, main
+
+RUN = Path(__file__).parents[1] / "data" / "run"
 
 
 def test_help_of_every_verb_shows_examples_that_parse(capsys):
@@ -155,3 +159,16 @@ def test_an_error_about_two_files_names_both():
     assert message is not None
     assert "new.json" in message
     assert "run" in message
+
+
+@pytest.mark.parametrize("verb", ["advantages", "audit", "inspect"])
+def test_a_folder_whose_name_is_not_utf_8_is_named_with_the_remedy(verb, tmp_path, capsys):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    try:
+        shutil.copytree(RUN, folder)
+    except OSError:
+        pytest.skip("this file system has only names in UTF-8")
+    assert main([verb, str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert f"{tmp_path / 'caf�'}" in error
+    assert "is not valid UTF-8; rename the file or folder" in error

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hgpo.utils.process import Terminated, pipe_safe_output, sigterm_interrupts
-from hgpo.utils.text import did_you_mean, visible_lines
+from hgpo.utils.text import did_you_mean, visible, visible_lines
 
 VERBS = {
     "train": "train an agent from a recipe, or continue a run",
@@ -142,6 +142,8 @@ def _message_of(error: Exception) -> str | None:
     """The message of an expected error; None for a bug in this program."""
     if isinstance(error, OSError) and error.filename is not None and error.filename2 is None and error.strerror:
         return f"{error.filename}: {error.strerror}"  # without Python's "[Errno 2]"
+    if isinstance(error, UnicodeEncodeError):  # texts of files are cleaned where they are read, names of files are not
+        return f"{visible(error.object)} is not valid UTF-8; rename the file or folder"
     if isinstance(error, EXPECTED_ERRORS) or _is_one_of(error, HEAVY_ERRORS):
         return str(error)
     if isinstance(error, ImportError):
