@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 
@@ -187,12 +188,10 @@ def _summary(
 
 def _disagreement(advantages: Mapping[str, Advantages]) -> dict[str, tuple[int, int]]:
     signs = {key: np.sign(computed.values) for key, computed in advantages.items()}
-    keys = list(signs)
     pairs = {}
-    for place, first in enumerate(keys):
-        for second in keys[place + 1 :]:
-            product_N = signs[first] * signs[second]
-            pairs[f"{first} {second}"] = (int(np.count_nonzero(product_N)), int(np.count_nonzero(product_N < 0)))
+    for first, second in combinations(signs, 2):
+        product_N = signs[first] * signs[second]
+        pairs[f"{first} {second}"] = (int(np.count_nonzero(product_N)), int(np.count_nonzero(product_N < 0)))
     return pairs
 
 
