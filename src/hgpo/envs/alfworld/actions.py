@@ -73,9 +73,7 @@ class Layout:
 
     Attributes:
         receptacles: sorted by id.
-        receptacle_names: their names, by number.
         objects: sorted by id.
-        object_names: their names, by number.
         receptacles_at: location -> numbers of its receptacles.
         openable: numbers of the receptacles that open.
         contents: per receptacle the numbers of the objects in it at the start.
@@ -83,9 +81,7 @@ class Layout:
     """
 
     receptacles: tuple[Receptacle, ...]
-    receptacle_names: tuple[str, ...]
     objects: tuple[GameObject, ...]
-    object_names: tuple[str, ...]
     receptacles_at: dict[str, tuple[int, ...]]
     openable: frozenset[int]
     contents: tuple[frozenset[int], ...]
@@ -110,9 +106,7 @@ class Layout:
                 inside[_lookup(object_number, holder, item, game)].append(number)
         return cls(
             receptacles=receptacles,
-            receptacle_names=tuple(receptacle.name for receptacle in receptacles),
             objects=objects,
-            object_names=tuple(item.name for item in objects),
             receptacles_at=_by_location(receptacles),
             openable=frozenset(number for number, receptacle in enumerate(receptacles) if receptacle.openable),
             contents=tuple(map(frozenset, contents)),
@@ -148,32 +142,32 @@ def state_key(layout: Layout, world: World) -> str:
 
 def _parts(layout: Layout, world: World) -> Iterator[str]:
     here = layout.receptacles_at.get(world.location)
-    yield f"at {', '.join(_names(layout.receptacle_names, here)) if here else world.location}"
+    yield f"at {', '.join(_names(layout.receptacles, here)) if here else world.location}"
     if world.held is not None:
-        yield f"carries {layout.object_names[world.held]}"
+        yield f"carries {layout.objects[world.held].name}"
     opened_before = {number for number, receptacle in enumerate(layout.receptacles) if receptacle.opened}
     for word, numbers in (("opened", world.opened - opened_before), ("closed", opened_before - world.opened)):
         if numbers:
-            yield f"{word} {', '.join(_names(layout.receptacle_names, numbers))}"
+            yield f"{word} {', '.join(_names(layout.receptacles, numbers))}"
     for state, predicate in STATE_PREDICATES.items():
         had, has = layout.with_property(predicate), world.states[state]
         for word, items in ((state, has - had), (f"not {state}", had - has)):
             if items:
-                yield f"{', '.join(_names(layout.object_names, items))} {word}"
+                yield f"{', '.join(_names(layout.objects, items))} {word}"
     for place, (at_start, now) in enumerate(zip(layout.contents, world.contents, strict=True)):
         if now != at_start:
-            yield f"{layout.receptacle_names[place]} holds {', '.join(_names(layout.object_names, now)) or 'nothing'}"
+            yield f"{layout.receptacles[place].name} holds {', '.join(_names(layout.objects, now)) or 'nothing'}"
     for item, sources in enumerate(world.taken_from):
         # What `look` lists beside a receptacle depends on where an object was before.
         if sources:
-            yield f"{layout.object_names[item]} left {', '.join(_names(layout.receptacle_names, sources))}"
+            yield f"{layout.objects[item].name} left {', '.join(_names(layout.receptacles, sources))}"
     for item, (thing, places) in enumerate(zip(layout.objects, world.object_locations, strict=True)):
         if places != (set() if thing.location is None else {thing.location}):
-            yield f"{layout.object_names[item]} near {', '.join(sorted(places)) or 'nothing'}"
+            yield f"{layout.objects[item].name} near {', '.join(sorted(places)) or 'nothing'}"
 
 
-def _names(names: Sequence[str], numbers: Iterable[int]) -> list[str]:
-    return [names[number] for number in sorted(numbers)]
+def _names(things: Sequence[Receptacle | GameObject], numbers: Iterable[int]) -> list[str]:
+    return [things[number].name for number in sorted(numbers)]
 
 
 def _by_location(receptacles: tuple[Receptacle, ...]) -> dict[str, tuple[int, ...]]:
@@ -296,6 +290,6 @@ class LegalActions:
     def _names(self, verb: str, item: int, target: int) -> Iterable[str]:
         layout = self._layout
         if item >= 0:
-            yield layout.receptacle_names[item] if verb in ON_RECEPTACLE else layout.object_names[item]
+            yield layout.receptacles[item].name if verb in ON_RECEPTACLE else layout.objects[item].name
         if target >= 0:
-            yield layout.object_names[target] if verb == "slice" else layout.receptacle_names[target]
+            yield layout.objects[target].name if verb == "slice" else layout.receptacles[target].name

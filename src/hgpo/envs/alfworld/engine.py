@@ -149,7 +149,9 @@ class Engine:
         self._legal_at.clear()
         self.won = self._is_won(self._world)
         in_front = self._world.location in self._layout.receptacles_at
-        seen = self._surroundings() if in_front else text.middle_of_room(self._layout.receptacle_names)
+        seen = (
+            self._surroundings() if in_front else text.middle_of_room(place.name for place in self._layout.receptacles)
+        )
         return f"{text.BANNER}\n\n{seen}\n\n{text.TASK_PREFIX}{self.game.task}"
 
     @property
@@ -218,7 +220,7 @@ class Engine:
 
     def _inventory(self, action: Action) -> str:
         held = self._world.held
-        carried = "not carrying anything" if held is None else f"carrying: a {self._layout.object_names[held]}"
+        carried = "not carrying anything" if held is None else f"carrying: a {self._layout.objects[held].name}"
         return f"You are {carried}."
 
     def _examine_object(self, action: Action) -> str:
@@ -233,7 +235,7 @@ class Engine:
 
     def _description(self, place: int) -> str:
         return text.receptacle(
-            self._layout.receptacle_names[place],
+            self._layout.receptacles[place].name,
             self._names_of(sorted(self._world.contents[place])),
             openable=place in self._layout.openable,
             opened=place in self._world.opened,
@@ -243,7 +245,7 @@ class Engine:
         here = self._layout.receptacles_at.get(self._world.location)
         if here is None:
             return text.middle_of_room(())
-        return text.facing([self._layout.receptacle_names[place] for place in here], self._names_of(self._beside(here)))
+        return text.facing([self._layout.receptacles[place].name for place in here], self._names_of(self._beside(here)))
 
     def _beside(self, here: tuple[int, ...]) -> Iterable[int]:
         """Objects here that `look` lists, each once per receptacle in `here` from which it was taken."""
@@ -253,7 +255,7 @@ class Engine:
                 yield from (item for place in here if place in sources)
 
     def _names_of(self, objects: Iterable[int]) -> Iterable[str]:
-        return (self._layout.object_names[item] for item in objects)
+        return (self._layout.objects[item].name for item in objects)
 
 
 _HANDLERS: dict[str, Callable[[Engine, Action], str]] = {

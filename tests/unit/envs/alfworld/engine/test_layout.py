@@ -12,19 +12,20 @@ def test_numbers_follow_the_ids_not_the_order_of_the_game() -> None:
     game = kitchen()
     shuffled = replace(game, objects=game.objects[::-1], receptacles=game.receptacles[::-1])
     assert Layout.of(shuffled) == Layout.of(game)
-    assert Layout.of(game).object_names[:2] == ("apple 2", "apple 1")
+    assert [item.name for item in Layout.of(game).objects[:2]] == ["apple 2", "apple 1"]
 
 
 def test_ids_are_sorted_in_lower_case() -> None:
     game = kitchen()
     small = replace(game.objects[0], id="apple_bar_3", name="apple 3")
     large = replace(game.objects[1], id="Zucchini_bar_1", name="zucchini 1")
-    assert Layout.of(replace(game, objects=(large, small))).object_names == ("apple 3", "zucchini 1")
+    layout = Layout.of(replace(game, objects=(large, small)))
+    assert [item.name for item in layout.objects] == ["apple 3", "zucchini 1"]
 
 
 def test_receptacles_at_one_location_are_found_together() -> None:
     layout = Layout.of(kitchen())
-    assert [layout.receptacle_names[place] for place in layout.receptacles_at["loc_bar_1"]] == [
+    assert [layout.receptacles[place].name for place in layout.receptacles_at["loc_bar_1"]] == [
         "countertop 1",
         "shelf 1",
     ]
