@@ -8,6 +8,7 @@ Tests compare the pages with this module's output, and the keys of `METRICS` wit
 # ruff: noqa: E501 - a figure's meaning is one line
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 
@@ -140,12 +141,12 @@ def pages() -> dict[Path, str]:
     return {REFERENCE / "settings.md": settings_page(), REFERENCE / "metrics.md": metrics_page()}
 
 
-def main() -> None:
-    """Write the pages."""
-    for path, text in pages().items():
+def write(pages: Mapping[Path, str]) -> None:
+    """Write every page."""
+    for path, text in pages.items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    write(pages())

@@ -31,6 +31,7 @@ from field_page import field_page
 from gradients_page import gradients_page
 from long_games.contenders import CONTENDERS
 from long_games.tables import as_markdown
+from reference_pages import write
 from stored_rows import markdown_table
 from trained_page import CAMPAIGNS, trained_page
 
@@ -281,12 +282,5 @@ def read(name: str) -> Any:
     return json.loads((BENCHMARKS / name).read_text(encoding="utf-8"))
 
 
-def main() -> None:
-    """Write the pages."""
-    for path, text in pages().items():
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    write(pages())
