@@ -216,10 +216,10 @@ def named_size(
     return sizes[str(size)]
 
 
-def check_whole_number(name: str, value: object, least: int = 0, most: int = 10**9) -> None:
-    """Reject, with a `ValueError`, anything but an integer (no bool) from `least` to `most`."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= most:
-        raise ValueError(f"{name} = {value!r}; give a whole number from {least} to {most}")
+def check_whole_number(name: str, value: object, most: int = 10**9) -> None:
+    """Reject, with a `ValueError`, anything but an integer (no bool) from 0 to `most`."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not 0 <= int(value) <= most:
+        raise ValueError(f"{name} = {value!r}; give a whole number from 0 to {most}")
 
 
 def expanded_path(path: str | Path) -> Path:

@@ -22,6 +22,7 @@ from hgpo.rollout.records import EpisodeSummary, StepCounts
 
 NORMAL_95 = 1.959963984540054
 POWER = 0.8
+RESAMPLES = 10_000
 SHIFT_OF_FEW = {1: 16.334, 2: 5.653, 3: 4.256, 4: 3.761, 5: 3.514}
 """Degrees of freedom -> the true mean, in standard errors, that Student's test at 5 % finds in 80 of 100 cases, by the
 noncentral t. With more degrees, the sum of two quantiles of t (`detectable`) is less than 0.5 % below it."""
@@ -213,7 +214,7 @@ def units_needed(deviation: float, difference: float) -> int:
     return count
 
 
-def paired_bootstrap(difference_ST: NDArray[np.float64], draws: int = 10_000) -> tuple[float, float]:
+def paired_bootstrap(difference_ST: NDArray[np.float64]) -> tuple[float, float]:
     """Percentile limits of the 95 % interval of the mean difference over training seeds and tasks.
 
     Seeds are drawn with replacement, and so are tasks, which all seeds have in common; the random numbers are the same
@@ -221,14 +222,13 @@ def paired_bootstrap(difference_ST: NDArray[np.float64], draws: int = 10_000) ->
 
     Args:
         difference_ST: Difference in success per training seed and task.
-        draws: Number of resamples.
 
     Example: one seed and differences 1, 0, 1, 0 give about (0, 1).
     """
     rng = np.random.default_rng(0)
     seeds, tasks = difference_ST.shape
-    seed_weight_BS = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=draws) / seeds
-    task_weight_BT = rng.multinomial(tasks, np.full(tasks, 1 / tasks), size=draws) / tasks
+    seed_weight_BS = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=RESAMPLES) / seeds
+    task_weight_BT = rng.multinomial(tasks, np.full(tasks, 1 / tasks), size=RESAMPLES) / tasks
     mean_B = np.sum((seed_weight_BS @ difference_ST) * task_weight_BT, axis=1)
     low, high = np.quantile(mean_B, [0.025, 0.975])
     return float(low), float(high)

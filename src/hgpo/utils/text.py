@@ -105,10 +105,10 @@ def safe_text(value: object) -> str:
         return f"(its message cannot be shown: {type(error).__name__})"
 
 
-def safe_repr(value: object, most: int = 200) -> str:
-    """The beginning of `repr(value)`, or a placeholder if that fails."""
+def safe_repr(value: object) -> str:
+    """The first 200 characters of `repr(value)`, or a placeholder if that fails."""
     try:
         text = repr(value)
     except Exception as error:
         return f"a value of type {type(value).__name__} that cannot be shown ({type(error).__name__})"
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return text if len(text) <= 200 else text[:199] + "…"
