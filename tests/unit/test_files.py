@@ -7,8 +7,7 @@ import pytest
 from hgpo.utils import files
 from hgpo.utils.files import (
     check_writable,
-    exclusive_file,
-    exclusive_folder,
+    exclusive_path,
     flush,
     flush_tree,
     naming,
@@ -92,13 +91,26 @@ def test_a_scratch_folder_goes_with_what_is_in_it(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("exclusive", "name"), [(exclusive_folder, ""), (exclusive_file, "new/result.json")])
-def test_a_path_is_held_by_one_at_a_time(exclusive, name, tmp_path):
+@pytest.mark.parametrize("name", ["there", "new/result.json"])
+def test_a_path_is_held_by_one_at_a_time(name, tmp_path):
     path = tmp_path / name
+    (tmp_path / "there").mkdir()
     for _ in range(2):
-        with exclusive(path), pytest.raises(FileExistsError, match="another process is writing to"), exclusive(path):
+        with exclusive_path(path), pytest.raises(FileExistsError, match="is writing to"), exclusive_path(path):
             pass
-    assert not list(tmp_path.glob("new/*"))
+    assert not list(tmp_path.rglob(".*"))
+
+
+def test_a_lock_file_that_was_deleted_meanwhile_reserves_nothing(tmp_path, monkeypatch):
+    claim = files._claim
+
+    def late(descriptor):
+        (tmp_path / ".result.json.lock").unlink()  # as by the process that had it
+        return claim(descriptor)
+
+    monkeypatch.setattr(files, "_claim", late)
+    with pytest.raises(FileExistsError, match="is writing to"), exclusive_path(tmp_path / "result.json"):
+        pass
 
 
 @pytest.mark.parametrize(

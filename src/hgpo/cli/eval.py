@@ -129,7 +129,7 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
     from hgpo.policies.wrappers import FREE, Prices
     from hgpo.runs.folder import RunDirectory
     from hgpo.runs.load_settings import is_run
-    from hgpo.utils.files import exclusive_file
+    from hgpo.utils.files import exclusive_path
     from hgpo.utils.text import counted
 
     served = config.policy.backend == "server"
@@ -150,7 +150,7 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
     if opened.weights:  # another run may have had the same name
         evaluator = replace(evaluator, settings={**evaluator.settings, "weights": opened.weights})
     keep_steps = arguments.output is not None
-    with exclusive_file(output):
+    with exclusive_path(output):
         stored = evaluator.evaluate(opened.policy, output, model=opened.name, keep_going=True, keep_steps=keep_steps)
     if stored is None:
         return 1

@@ -12,11 +12,10 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 _POSIX = os.name != "nt"  # Windows cannot open a folder as a file or rename an open file
-_HELD = "another process is writing to {}; wait until it has ended"
 _HELD_ELSEWHERE = (errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK)
 
 if sys.platform == "win32":
@@ -100,43 +99,24 @@ def scratch_folder(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def exclusive_folder(folder: Path) -> Iterator[None]:
-    """Lock an existing folder inside the block; without effect where folders cannot be locked.
-
-    Raises:
-        FileExistsError: Another process has locked it.
-    """
-    with _locked(os.open(folder, os.O_RDONLY), folder) if _POSIX else nullcontext():
-        yield
-
-
-@contextmanager
-def exclusive_file(path: Path) -> Iterator[None]:
-    """Reserve `path`, which need not exist, inside the block, by a locked file `.<name>.lock` next to it.
+def exclusive_path(path: Path) -> Iterator[None]:
+    """Reserve a file or folder, which need not exist, inside the block, by a locked file `.<name>.lock` next to it.
 
     Raises:
         FileExistsError: Another process has reserved it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = path.with_name(f".{path.name}.lock")
+    lock, reserved = path.with_name(f".{path.name}.lock"), False
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
-    with _locked(descriptor, path):
-        if _POSIX and os.fstat(descriptor).st_nlink == 0:  # deleted by the process that had reserved the path
-            raise FileExistsError(_HELD.format(path))
-        try:
-            yield
-        finally:
-            if _POSIX:
-                lock.unlink(missing_ok=True)
-
-
-@contextmanager
-def _locked(descriptor: int, path: Path) -> Iterator[None]:
     try:
-        if not _claim(descriptor):
-            raise FileExistsError(_HELD.format(path))
+        # The process that had reserved the path may have deleted the file after it was opened here.
+        reserved = _claim(descriptor) and (not _POSIX or os.fstat(descriptor).st_nlink > 0)
+        if not reserved:
+            raise FileExistsError(f"another process is writing to {path}; wait until it has ended")
         yield
     finally:
+        if reserved and _POSIX:
+            lock.unlink(missing_ok=True)
         os.close(descriptor)
 
 

@@ -12,7 +12,7 @@ import torch
 from corridor_runs import quiet, recipe
 from hgpo.assemble import train
 from hgpo.cli.main import main
-from hgpo.utils.files import exclusive_file
+from hgpo.utils.files import exclusive_path
 
 
 def stored(run: Path) -> dict[str, int]:
@@ -108,7 +108,7 @@ def test_a_result_has_one_writer_at_a_time(
 ) -> None:
     output = tmp_path / "result.json"
     words = ["eval", str(trained_run), "--games", "1", "-o", str(output), "--quiet"]
-    with exclusive_file(output):  # as by another `hgpo eval`
+    with exclusive_path(output):  # as by another `hgpo eval`
         assert main(words) == 2
     assert f"another process is writing to {output}; wait until it has ended" in capsys.readouterr().err
     assert main(words) == 0

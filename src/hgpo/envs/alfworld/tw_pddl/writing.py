@@ -25,7 +25,7 @@ from hgpo.envs.alfworld.text import HELP, names_from_ids
 from hgpo.envs.alfworld.tw_pddl.problem import GOAL_TEMPLATES
 from hgpo.envs.alfworld.tw_pddl.reading import GAME_FILE
 from hgpo.envs.base import SPLITS, named_size
-from hgpo.utils.files import exclusive_folder, flush_everything, scratch_folder, write_text
+from hgpo.utils.files import exclusive_path, flush_everything, scratch_folder, write_text
 
 TRAJECTORY_FILE = "traj_data.json"
 _AGENT = "agent1"
@@ -247,7 +247,7 @@ def _publish(temporary: Path, out_dir: Path, names: Iterable[str], overwrite: bo
     Of two processes that write to one folder, one gets an error.
     """
     out_dir.mkdir(exist_ok=True)
-    with exclusive_folder(out_dir):
+    with exclusive_path(out_dir):
         _refuse_taken(out_dir, overwrite)  # another process may have written meanwhile
         for split in SPLITS:
             if (out_dir / split).exists():

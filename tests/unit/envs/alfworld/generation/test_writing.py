@@ -12,7 +12,7 @@ from hgpo.envs.alfworld.game import Game
 from hgpo.envs.alfworld.suite import fair_order
 from hgpo.envs.alfworld.tw_pddl import writing
 from hgpo.envs.base import Task
-from hgpo.utils.files import exclusive_folder
+from hgpo.utils.files import exclusive_path
 
 FEW = {"train": 24, "valid_seen": 12, "valid_unseen": 6}
 TRAIN_ONLY = {"train": 3, "valid_seen": 0, "valid_unseen": 0}
@@ -85,7 +85,7 @@ def test_a_failed_generation_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
 def test_two_processes_cannot_write_to_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, counts = tmp_path / "games", {"train": 1, "valid_seen": 0, "valid_unseen": 0}
     folder.mkdir()
-    with exclusive_folder(folder), pytest.raises(FileExistsError, match="another process is writing to"):
+    with exclusive_path(folder), pytest.raises(FileExistsError, match="another process is writing to"):
         generate_games(folder, games=counts)
     real = writing._write_split
 
