@@ -48,7 +48,7 @@ def test_the_help_explains_every_figure_of_a_progress_line(capsys: pytest.Captur
 
 
 def test_a_warm_start_says_why_it_goes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hgpo.training.start_policy.outcomes", lambda steps: [SimpleNamespace(won=True)])
+    monkeypatch.setattr("hgpo.training.start_policy.by_trajectory", lambda steps: [[SimpleNamespace(won=True)]])
     console = Console(record=True, file=io.StringIO(), width=300)
     window = ["target_low=0.01", "target_high=0.02", "evaluate_every=6", "max_updates=9"]
     settings = [f"run.directory={str(tmp_path)!r}", *(f"warm_start.{setting}" for setting in window)]
