@@ -46,7 +46,7 @@ from campaign_table import (
 )
 from hgpo.config import load_config
 from hgpo.evaluation.result_files import read_evaluation
-from hgpo.runs.folder import RunDirectory, read_metrics
+from hgpo.runs.folder import RunDirectory, read_json, read_metrics
 from runs import train
 
 CHOOSING_SEED = 1000
@@ -144,11 +144,10 @@ class Campaign:
         return train(self.folder, "start", Path(self.recipe), options).start
 
     def _train(self, name: str, seed: int, start: Path) -> None:
-        began = time.monotonic()
         rate = list(chosen_rate(name, self.settings))
         run = self._run(name, f"{name.replace(' ', '-')}-{seed}", seed, start, rate)
-        minutes = (time.monotonic() - began) / 60
-        trained = Trained(name, seed, self.settings, weights_of(start), *success_of(run), round(minutes, 1), *rate)
+        minutes = round(read_json(run.summary)["seconds"] / 60, 1)  # with what an interrupted training did before
+        trained = Trained(name, seed, self.settings, weights_of(start), *success_of(run), minutes, *rate)
         with self._lock:
             self.done.append(trained)
             store(self.done)

@@ -55,7 +55,7 @@ class Trained:
         settings: the recipe and the overrides for all its trainings, as given on the command line.
         start: first digits of the SHA-256 of the start's weights; only trainings from one start are compared.
         before, after: success on the held-out tasks, 0-1. during: mean success of the rollouts over all updates.
-        minutes: wall time, with other work on the machine.
+        minutes: wall time, with other work on the machine; some early rows lack the time before an interruption.
         rate: the chosen learning rate as a setting; "": the recipe's.
     """
 

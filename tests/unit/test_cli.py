@@ -161,6 +161,12 @@ def test_an_error_about_two_files_names_both():
     assert "run" in message
 
 
+def test_a_terminal_without_a_character_is_not_called_a_bad_name():
+    with pytest.raises(UnicodeEncodeError) as raised:
+        "32 → 60 %".encode("ascii")
+    assert _message_of(raised.value) == str(raised.value)
+
+
 @pytest.mark.parametrize("verb", ["advantages", "audit", "inspect"])
 def test_a_folder_whose_name_is_not_utf_8_is_named_with_the_remedy(verb, tmp_path, capsys):
     folder = tmp_path / os.fsdecode(b"caf\xe9")

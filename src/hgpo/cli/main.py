@@ -142,7 +142,8 @@ def _message_of(error: Exception) -> str | None:
     """The message of an expected error; None for a bug in this program."""
     if isinstance(error, OSError) and error.filename is not None and error.filename2 is None and error.strerror:
         return f"{error.filename}: {error.strerror}"  # without Python's "[Errno 2]"
-    if isinstance(error, UnicodeEncodeError):  # texts of files are cleaned where they are read, names of files are not
+    # UTF-8 lacks only surrogates. Texts of files are cleaned of them where they are read, names of files are not.
+    if isinstance(error, UnicodeEncodeError) and error.encoding == "utf-8":
         return f"{visible(error.object)} is not valid UTF-8; rename the file or folder"
     if isinstance(error, EXPECTED_ERRORS) or _is_one_of(error, HEAVY_ERRORS):
         return str(error)

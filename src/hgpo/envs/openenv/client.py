@@ -252,6 +252,7 @@ class OpenEnvEnv:
 
     def reset(self, *, seed: int | None = None) -> tuple[str, dict[str, Any]]:
         """Start a new episode."""
+        self._running = False
         if self._connection is None:
             self._connection = Connection(self.play.address, self.play.timeout)
             self._close = weakref.finalize(self, self._connection.close)

@@ -149,6 +149,16 @@ def test_a_reset_after_an_error_opens_another_session(address: str) -> None:
     assert environment.reset(seed=1) == started
 
 
+def test_a_reset_that_fails_within_an_episode_ends_it() -> None:
+    with environment_server() as address:
+        environment = make(f"openenv:{address}").tasks("train")[0].make()
+        environment.reset(seed=1)
+    with pytest.raises(EnvContractError, match="connection ended"):
+        environment.reset(seed=1)
+    with pytest.raises(RuntimeError, match="call reset"):
+        environment.step("look")
+
+
 def test_an_environment_that_nobody_holds_gives_its_session_back() -> None:
     with environment_server(limits=Limits(sessions=2)) as address:
         suite = make(f"openenv:{address}")
