@@ -189,5 +189,7 @@ def _imported(module: str, what: str) -> Any:
         return importlib.import_module(module)
     except BREAKS as error:  # a module of the user's, which may raise anything
         file = f"; the module of that file is {module.removesuffix('.py')!r}" if module.endswith(".py") else ""
+        if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0] and not file:
+            file = "; it must be installed, or a file in the working folder"
         reason = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
         raise ValueError(f"{what}: cannot import {module!r} ({reason}){file}") from error

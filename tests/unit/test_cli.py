@@ -66,8 +66,8 @@ def test_without_a_verb_help_is_shown(capsys):
     ("words", "message"),
     [
         (["train"], "name a recipe"),
-        (["trian"], "no such verb: trian; did you mean train? `hgpo --help`"),
-        (["zzz"], "no such verb: zzz; `hgpo --help`"),
+        (["trian"], "no such command: trian; did you mean train? `hgpo --help`"),
+        (["zzz"], "no such command: zzz; `hgpo --help`"),
         (
             ["train", "quickstart", "policy.lora.rnk=8"],
             "policy.lora.rnk: unknown setting; did you mean policy.lora.rank?",

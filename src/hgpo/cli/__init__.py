@@ -1,4 +1,4 @@
-"""One module per verb of the `hgpo` command: `configure(parser)` adds its arguments, `run(arguments)` runs it."""
+"""One module per command of `hgpo`: `configure(parser)` adds its arguments, `run(arguments)` runs it."""
 
 from __future__ import annotations
 

@@ -205,8 +205,8 @@ def print_summaries(estimator: str, summaries: Mapping[int, BatchSummary], unit:
         console.print(
             f"{f'{unit} {update}, ' if several else ''}{estimator}: {counted(summary.steps, 'step')} of "
             f"{counted(summary.trajectories, 'trajectory', 'trajectories')}, {counted(summary.tasks, 'task')}\n"
-            f"advantage mean {summary.advantage_mean:+.4f}, deviation {summary.advantage_deviation:.4f}, range "
-            f"{summary.advantage_min:+.3f} to {summary.advantage_max:+.3f}, exactly 0 for "
+            f"advantage mean {summary.advantage_mean:+z.4f}, deviation {summary.advantage_deviation:.4f}, range "
+            f"{summary.advantage_min:+z.3f} to {summary.advantage_max:+z.3f}, exactly 0 for "
             f"{100 * summary.advantage_zero_share:.1f} %"
         )
         if note := starts_note(summary.unequal_starts / summary.tasks):

@@ -49,10 +49,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--env", metavar="NAME", help="environment of a model: alfworld, webshop, …")
     parser.add_argument("--server", metavar="URL", help="base address of the model's server")
     parser.add_argument("--agent", help="direct, react, reflexion, tools, … (default: direct, or that of the run)")
-    parser.add_argument("--split", help="split (default: the run's evaluation split, or valid_unseen)")
-    parser.add_argument("--seeds", type=int, nargs="+", help="each task is played once per seed (default: the run's)")
-    parser.add_argument("--temperature", type=float, help="sampling temperature (default: the run's, 0.4)")
-    parser.add_argument("--games", type=int, help="only the first N tasks")
+    parser.add_argument("--split", help="split (default: the run's evaluation split; valid_unseen for a model)")
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", help="each task is played once per seed (default: the run's; 123 for a model)"
+    )
+    parser.add_argument("--temperature", type=float, help="sampling temperature (default: the run's; 0.4 for a model)")
+    parser.add_argument("--games", type=int, metavar="N", help="only the first N tasks")
     parser.add_argument("--checkpoint", default="newest", help="newest, start, or an update's number (default: newest)")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="file of the result")
     parser.add_argument(
@@ -61,7 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="overwrite FILE and NAME.rollouts.jsonl even without a log of an evaluation",
     )
     parser.add_argument(
-        "--at-once", type=int, metavar="N", help="most concurrent tasks (default: 64 with --server, else 256)"
+        "--at-once", type=int, metavar="N", help="tasks played at once, at most (default: 64 with --server, else 256)"
     )
     parser.add_argument(
         "--prices",
@@ -70,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar=("PROMPT", "RESPONSE"),
         help="prices of a million prompt and response tokens; the result then has the cost",
     )
-    parser.add_argument("--max-cost", type=amount, help="stop at this cost; the same command resumes")
+    parser.add_argument("--max-cost", type=amount, help="stop at this cost (needs --prices); the same command resumes")
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     parser.add_argument("--quiet", action="store_true", help="print errors only")
 

@@ -38,7 +38,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.add_argument("path", type=Path, metavar="PATH", help="run directory, file, or folder of files")
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="the report (default: report.html in the run directory)"
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="the report (default: report.html in a folder; NAME.report.html beside a file)",
     )
     parser.add_argument("--force", action="store_true", help="overwrite FILE even if it is not a report")
     parser.add_argument("--update", type=int, nargs="+", metavar="N", help="only these updates")

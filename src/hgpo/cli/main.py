@@ -31,7 +31,7 @@ VERBS = {
     "doctor": "report what is installed, what works here and what is missing",
 }
 DESCRIPTION = "Train LLM agents on long tasks by comparing steps that share their history (HGPO)."
-EPILOG = "`hgpo VERB --help` describes a verb with examples. Start with: hgpo train quickstart"
+EPILOG = "`hgpo COMMAND --help` describes a command with examples. Start with: hgpo train quickstart"
 EXPECTED_ERRORS = (ValueError, OSError, FloatingPointError)
 HEAVY_ERRORS = (
     ("hgpo.rollout.prompts", "RolloutError"),
@@ -88,7 +88,7 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
     if "_ARGCOMPLETE" in os.environ:  # set by the shell function of argcomplete
         _complete(parser, parsers)
     if words and not words[0].startswith("-") and words[0] not in parsers:
-        raise ValueError(f"no such verb: {words[0]}{did_you_mean(words[0], VERBS) or ';'} `hgpo --help` lists all")
+        raise ValueError(f"no such command: {words[0]}{did_you_mean(words[0], VERBS) or ';'} `hgpo --help` lists all")
     if not words or words[0] not in parsers:
         parsed = parser.parse_args(words)
         parsed.print_help = parser.print_help
@@ -102,7 +102,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     """The parser of the command, and one per verb, still to be configured by its module."""
     parser = argparse.ArgumentParser(prog="hgpo", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="store_true", help="print the version and exit")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    verbs = parser.add_subparsers(dest="verb", metavar="COMMAND", title="commands")
     parsers = {
         name: verbs.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
         for name, summary in VERBS.items()

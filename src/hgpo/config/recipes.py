@@ -190,6 +190,9 @@ def read_toml(path: Path) -> Tree:
         name = path.as_posix().removeprefix("recipes/").removesuffix(".toml").removesuffix("/hgpo")
         meant = did_you_mean(name, recipe_names()) or "; `hgpo train --help` lists the recipes"
         raise ConfigError(f"no such recipe: {path}{meant}") from error
+    except IsADirectoryError as error:
+        hint = f"; a run continues with `--resume {path}`" if (path / "config.toml").exists() else ""
+        raise ConfigError(f"{path} is a folder, not a recipe{hint}") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -226,5 +226,5 @@ def expanded_path(path: str | Path) -> Path:
     """A path with `~` and `$VARIABLES` expanded; `FileNotFoundError` for a variable that is not set."""
     text = os.path.expanduser(os.path.expandvars(str(path)))
     if "$" in text:
-        raise FileNotFoundError(f"{str(path)!r} contains a variable that is not set; set it, or write the folder")
+        raise FileNotFoundError(f"{str(path)!r} contains a variable that is not set; export it, or write the path")
     return Path(text)

@@ -22,7 +22,7 @@ from hgpo.grouping import GroupedValues, GroupStatistics, Runs, changes, group_s
 from hgpo.plugins import BREAKS
 from hgpo.returns import check_gamma
 from hgpo.steps import StepBatch
-from hgpo.utils.text import describe_error
+from hgpo.utils.text import describe_error, did_you_mean
 
 
 class Unused(IntEnum):
@@ -379,9 +379,10 @@ class Estimator:
         """
         unknown = [option for option in options if option not in self.keywords]
         if unknown:
+            meant = did_you_mean(unknown[0], self.keywords)
             raise ValueError(
-                f"unknown option {', '.join(map(repr, unknown))} for estimator {self.name!r}; "
-                f"valid: {', '.join(self.keywords) or 'none'}"
+                f"unknown option {', '.join(map(repr, unknown))} for estimator {self.name!r}"
+                f"{f'{meant} Valid' if meant else '; valid'}: {', '.join(self.keywords) or 'none'}"
             )
         try:
             return (self.make_options or self.options)(**options)

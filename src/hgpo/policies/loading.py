@@ -34,7 +34,7 @@ def resolve_device(name: str) -> torch.device:
         device = torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:  # the latter where PyTorch was built without CUDA
         reason = str(error).splitlines()[0].rstrip(".")
-        raise ValueError(f'PyTorch has no device "{name}" here ({reason}); use "auto" or "cpu"') from error
+        raise ValueError(f'policy.device: PyTorch has no device "{name}" here ({reason}); use "auto" or "cpu"') from error
     if device.type == "mps":
         raise ValueError(f'device "{name}" has no float64, which sampling needs; use "cpu"')
     return device
@@ -67,7 +67,7 @@ def check_source(source: str | Path, *, revision: str | None = None) -> Any:
         load_model_config(source, revision=revision)
         return None if "gguf_file" in options else load_tokenizer(source, revision=revision)
     except OSError as error:
-        reason = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0].removeprefix(f"{source} is not a folder here, and ")
         where = "" if folder.exists() else ": no such folder exists"
         raise ValueError(f"no such model: {source}{where} ({reason})") from error
 

@@ -93,9 +93,9 @@ def _consistency(report: Report) -> list[str]:
         if not grouped:
             continue
         lines.append(
-            f"{paper.label}, level {k}: of the steps in groups of two or more, {_share(steps, grouped)} share the "
-            "group with other prompts"
-            + (f"; in groups with equal prompts, {_share(alone, steps)} of these would be alone" if steps else "")
+            f"{paper.label}, level {k}: of the steps in groups of two or more, {_share(steps, grouped)} are in a "
+            "group with different prompts"
+            + (f"; compared by equal prompts only, {_share(alone, steps)} of these would be alone" if steps else "")
             + (f" and {_share(flipped, compared)} of the rest would change sign" if compared else "")
         )
     return lines

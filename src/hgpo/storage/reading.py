@@ -37,7 +37,7 @@ from hgpo.storage.tables import read_json_lines, read_parquet
 _READ = {
     "hgpo": (*BATCH_COLUMNS, *OPTIONAL_BATCH_COLUMNS),
     "verl": tuple(verl_dumps.COLUMNS),
-    "trajectories": (*trajectory_files.KEYS, *trajectory_files.STEP_KEYS),
+    "trajectories": tuple(dict.fromkeys((*trajectory_files.KEYS, *trajectory_files.STEP_KEYS))),
 }
 _FILES = {"hgpo": "rollouts", "verl": "dumps of verl", "trajectories": "files of trajectories"}
 

@@ -59,7 +59,7 @@ def plan_lines(config: Config, parameters: int, where: str) -> list[str]:
 
 def on_device(device: torch.device) -> str:
     """Where one process trains: "on cpu with 2 threads"."""
-    threads = f" with {torch.get_num_threads()} threads" if device.type == "cpu" else ""
+    threads = f" with {counted(torch.get_num_threads(), 'thread')}" if device.type == "cpu" else ""
     return f"on {device}{threads}"
 
 

@@ -133,9 +133,14 @@ def test_a_missing_base_shows_the_chain(write, tmp_path: Path) -> None:
 
 def test_a_folder_or_a_broken_file_as_base_is_refused_by_name(write, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    assert f"{tmp_path / 'folder'} cannot be read" in refusal(write("a.toml", 'extends = "folder"\n'))
+    assert f"{tmp_path / 'folder'} is a folder, not a recipe" in refusal(write("a.toml", 'extends = "folder"\n'))
     write("broken.toml", "[run\n")
     assert "broken.toml is not valid TOML" in refusal(write("a.toml", 'extends = "broken.toml"\n'))
+
+
+def test_a_run_as_recipe_is_refused_with_the_option_that_continues_it(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(MODEL)
+    assert refusal(tmp_path) == f"{tmp_path} is a folder, not a recipe; a run continues with `--resume {tmp_path}`"
 
 
 @pytest.mark.parametrize("value", ["3", '["base.toml"]', "true"])

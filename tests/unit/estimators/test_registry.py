@@ -202,6 +202,8 @@ def test_unknown_names_list_the_known_ones() -> None:
 def test_unknown_options_list_the_valid_ones() -> None:
     with pytest.raises(ValueError, match="unknown option 'alpha' for estimator 'hgpo'; valid: preset, history_length"):
         parse_options("hgpo", alpha=1.0)
+    with pytest.raises(ValueError, match=r"'hgpo'; did you mean history_length\? Valid: preset, history_length"):
+        parse_options("hgpo", histroy_length=1)
 
 
 def test_the_batch_must_be_a_batch() -> None:

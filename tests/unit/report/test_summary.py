@@ -26,7 +26,7 @@ def test_steps_that_are_compared_with_none_have_no_shares(tmp_path, write):
     steps = [{"group": "g", "trajectory": t, "step": 0, "observation": f"room {t}", "reward": 0} for t in "ab"]
     write(tmp_path / "1.jsonl", [{**step, "prompt": step["observation"]} for step in steps])
     text = printed(build_report(tmp_path))
-    assert "other prompts" not in text
+    assert "different prompts" not in text
     assert "signs opposite" not in text
 
 
@@ -55,7 +55,7 @@ def test_levels_of_another_estimator_than_the_one_that_trained_are_called_so(fol
     assert "Step levels of HGPO (paper), because the training's GRPO has none, update 1 → 2" in text
     assert "levels: episode, whole trajectories of the task (GRPO); 0, same state" in text
     assert (
-        "HGPO (paper), level 0: of the steps in groups of two or more, 37.5 % share the group with other prompts"
+        "HGPO (paper), level 0: of the steps in groups of two or more, 37.5 % are in a group with different prompts"
         in text
     )
 

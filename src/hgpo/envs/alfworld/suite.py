@@ -127,7 +127,8 @@ def alfworld_suite(
         data_dir = os.environ.get("ALFWORLD_DATA") or None
     if data_dir is not None and chosen:
         raise ValueError(
-            f"{', '.join(chosen)}: only for generated games; leave out these options or data_dir={data_dir}"
+            f"{', '.join(chosen)}: only for generated games; leave out these options or data_dir={data_dir} (a "
+            f"recipe's options are replaced with environment.options='{{data_dir = \"{data_dir}\"}}')"
         )
     if data_dir is not None:
         return _suite_on_disk(expanded_path(data_dir), task_types)

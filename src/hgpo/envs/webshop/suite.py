@@ -243,7 +243,10 @@ def webshop_suite(
         goals, mode = {**DEFAULT_GOALS, **requested}, observation_mode or "brief"
         return _generated_suite(shop_size(size or "small"), goals, mode, nouns, seed, max_steps)
     if size is not None or requested:
-        raise ValueError("size and numbers of goals: only for generated shops; leave them out, or the official files")
+        raise ValueError(
+            "size and numbers of goals: only for generated shops; leave them out, or the official files (a recipe's "
+            "options are replaced with environment.options='{data_dir = \"FOLDER\"}')"
+        )
     source = find_files(data_dir, products, attributes, human_goals=human_goals, seed=seed, nouns=nouns)
     if keep_in is not None:
         source = source.kept_in(keep_in)

@@ -94,7 +94,7 @@ def test_options_for_generated_games_do_not_go_with_games_on_disk(tmp_path: Path
 def test_folders_are_named_by_variables_and_the_usual_one_counts_only_if_nothing_else_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(FileNotFoundError, match=r"\$ALFWORLD_DATA.*not set; set it"):
+    with pytest.raises(FileNotFoundError, match=r"\$ALFWORLD_DATA.*not set; export it"):
         alfworld_suite("$ALFWORLD_DATA")
     generate_games(tmp_path / "games", games={"train": 3, "valid_seen": 0, "valid_unseen": 0})
     monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path / "games"))
