@@ -314,7 +314,7 @@ def _convert(name: str, row: int, value: Any, to_number: Callable[[Any], float],
         fail(name, row, f"missing value (None), expected {expected}")
     try:
         if isinstance(value, _NOT_NUMBERS) or np.ndim(value) != 0:
-            raise TypeError("not a number")
+            raise TypeError(f"{type(value).__name__} is not a number")
         return to_number(value)
     except Exception as error:
         fail(name, row, f"expected {expected}, got {type(value).__name__} ({error})")

@@ -79,7 +79,7 @@ def test_reading_what_is_there_imports_nothing(registry, outside):
     ("name", "message"),
     [
         ("five", "unknown number 'five'; known: three. Custom: an entry point in the group 'hgpo.no_such_group', or"),
-        ("no_such_module:FIVE", "cannot import 'no_such_module' .*; it must be installed, or a file in the working folder"),
+        ("no_such_module:FIVE", "cannot import 'no_such_module' .*; it must be installed, or a file in the w"),
         ("outside_numbers:FIVE", "'outside_numbers' has no 'FIVE'"),
         ("outside_numbers:WORD", "number 'outside_numbers:WORD': 'WORD' is no number"),
         (5, "unknown number 5; known: three"),

@@ -60,7 +60,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb."""
     if arguments.engine is None and arguments.recipe is not None:
-        raise ValueError("a recipe is checked only with --engine verl; for the built-in trainer, use `hgpo train RECIPE --dry-run`")
+        raise ValueError(
+            "a recipe needs --engine verl; the built-in trainer checks one with `hgpo train RECIPE --dry-run`"
+        )
     findings = engine_findings(arguments.recipe, arguments.overrides) if arguments.engine else machine_findings()
     _show(findings)
     works = not any(finding.fatal for finding in findings)
@@ -149,7 +151,7 @@ def machine_findings() -> list[Finding]:
         Finding("estimators", ", ".join(estimator_names())),
         Finding("policy backends", ", ".join(BACKENDS.names())),
         _games_finding(),
-        Finding("WebShop shops", "generated", "for the official catalogue: set environment.options.data_dir to its folder"),
+        Finding("WebShop shops", "generated", "for the official catalogue: environment.options.data_dir=FOLDER"),
     ]
 
 

@@ -127,7 +127,8 @@ def print_evaluation(console: Console, evaluation: Evaluation, before: Evaluatio
     """
     title = f"Success on {visible(evaluation.split)} (temperature {evaluation.temperature:g})"
     table = Table("task type", title=Text(title, style="table.title"))
-    for column in ("tasks", *(("before", "after") if before else ("success",)), "95 % CI of after" if before else "95 % CI"):
+    figures = ("before", "after", "95 % CI of after") if before else ("success", "95 % CI")
+    for column in ("tasks", *figures):
         table.add_column(column, justify="right")
     types = before.by_task_type if before else {}
     rows = [(kind, rate, types.get(kind)) for kind, rate in evaluation.by_task_type.items()]

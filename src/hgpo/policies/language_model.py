@@ -130,8 +130,8 @@ def check_positions(language_model: LanguageModel) -> None:
         positions = rope["original_max_position_embeddings"]
     if positions is not None and prompt + response > positions:
         raise ValueError(
-            f"max_prompt_tokens {prompt} + max_response_tokens {response} exceed the model's {positions} positions; "
-            "lower one of them"
+            f"policy.max_prompt_tokens {prompt} + policy.max_response_tokens {response} exceed the model's {positions} "
+            "positions; lower one of them"
         )
 
 

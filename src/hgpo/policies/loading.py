@@ -34,7 +34,9 @@ def resolve_device(name: str) -> torch.device:
         device = torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:  # the latter where PyTorch was built without CUDA
         reason = str(error).splitlines()[0].rstrip(".")
-        raise ValueError(f'policy.device: PyTorch has no device "{name}" here ({reason}); use "auto" or "cpu"') from error
+        raise ValueError(
+            f'policy.device: PyTorch has no device "{name}" here ({reason}); use "auto" or "cpu"'
+        ) from error
     if device.type == "mps":
         raise ValueError(f'device "{name}" has no float64, which sampling needs; use "cpu"')
     return device

@@ -18,7 +18,7 @@ from hgpo.evaluation.eval_history import evaluated_update, evaluation_names, nam
 from hgpo.evaluation.result_files import StoredEvaluation, read_evaluation
 from hgpo.evaluation.statistics import Evaluation
 from hgpo.runs.folder import RunDirectory, open_run_directory
-from hgpo.utils.text import visible
+from hgpo.utils.text import did_you_mean, visible
 
 LONGEST_LABEL = 60
 
@@ -159,6 +159,7 @@ def _setting(tree: Any, key: str) -> str:
     """The value of a dotted setting as text; "default" for an option that the run does not set."""
     for part in key.split("."):
         if not isinstance(tree, dict) or (part not in tree and ".options." not in key):
-            raise ValueError(f"--by {key}: no such setting")
+            meant = did_you_mean(part, tree) if isinstance(tree, dict) else ""
+            raise ValueError(f"--by {key}: no such setting{meant}")
         tree = tree.get(part, "default")
     return str(tree)

@@ -95,7 +95,7 @@ def test_runs_are_labelled_by_their_settings(tmp_path: Path, file: Path) -> None
     by = ["advantage.estimator", "advantage.options.preset"]
     labels = [entry.label for entry in read_entries([f"{tmp_path}/[a-d]"], by=by)]
     assert labels == ["grpo, default", "hgpo, default", "hgpo, default", "hgpo, verl-agent"]
-    with pytest.raises(ValueError, match=r"--by advantage\.gama: no such setting"):
+    with pytest.raises(ValueError, match=r"--by advantage\.gama: no such setting; did you mean gamma\?"):
         read_entries(paths, by=["advantage.gama"])
 
 

@@ -52,7 +52,7 @@ def test_a_model_that_embeds_more_than_its_tokenizer_plays_and_is_scored():
 
 def test_lengths_beyond_the_models_positions_are_refused():
     model = tiny_model(max_prompt_tokens=60, max_response_tokens=8)
-    with pytest.raises(ValueError, match=r"60 . max_response_tokens 8 exceed the model's 64 positions"):
+    with pytest.raises(ValueError, match=r"60 . policy.max_response_tokens 8 exceed the model's 64 positions"):
         TransformersPolicy(model)
 
 

@@ -134,7 +134,7 @@ def test_sentences_about_nested_td_state_the_stored_figures() -> None:
     assert f"and on ALFWorld (G2PO {g2po}, HGPO {hgpo};" in words(CHOOSING)
     assert f"NestedTD − G2PO is {on_alfworld.leads['g2po'].difference}".replace("-", "−") in words(CHOOSING)
     hgpo, graphgpo = (row.leads_during[name].difference for name in ("hgpo paper", "graphgpo"))
-    assert f"(HGPO {hgpo} points, GraphGPO {graphgpo}, both at its learning rate; the others at half" in words(CHOOSING)
+    assert f"(HGPO {hgpo} points, GraphGPO {graphgpo}, at NestedTD's learning rate; others at half" in words(CHOOSING)
     assert f"NestedTD − HGPO is {row.leads['hgpo paper'].difference}." in words(CHOOSING)
 
 

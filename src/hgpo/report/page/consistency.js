@@ -12,7 +12,7 @@ function consistencyView(data) {
     heading,
     h("p", {}, "HGPO's levels group steps by their observations, but the policy saw prompts. Every group whose prompts are not all equal is split by prompt, and each step's advantage among equal prompts is compared with its advantage in the whole group (paper's arithmetic, before weights)."),
     table(
-      ["level", "groups with others", "different prompts", "steps in them", "no other has the step's prompt", "mean change of the rest", "sign flips", "returns told apart by prompts"],
+      ["level", "groups of two or more", "different prompts", "steps in them", "alone among equal prompts", "mean change of the others", "sign flips", "variance explained by prompts, adjusted"],
       levels.map((level) => [
         String(level.k), level.groups,
         share(level.differ, level.groups, "differ"), share(level.steps, level.grouped_steps, "steps"),
@@ -23,7 +23,7 @@ function consistencyView(data) {
       ]),
       { id: "consistency" },
     ),
-    h("p", { class: "note" }, "The last column: share of the variance of returns inside these groups that lies between prompts, beyond what so many prompts explain by chance, mean over updates. Near 0: the difference of prompts did not matter for the return."),
+    h("p", { class: "note" }, "The last column is the share of the variance of returns inside these groups that lies between prompts, beyond what as many prompts explain by chance; mean over updates. Near 0, the differences between prompts did not affect the return."),
     data.consistency.map((level) => worstGroups(data, level)),
   ];
 }
@@ -67,7 +67,7 @@ function worstGroups(data, level) {
         h("span", {}, stepLink(data, step), " of ", visible(data.trajectoryId(data.steps.trajectory[step]))),
         visible(shortened(data.stepText("observation", step), 70)),
         members.length, new Set(members.map((member) => data.steps.prompt[member])).size,
-        badge(level.whole[step]), alone(data, members, step) ? h("span", { class: "note" }, "no other has its prompt") : badge(level.split[step]),
+        badge(level.whole[step]), alone(data, members, step) ? h("span", { class: "note" }, "alone") : badge(level.split[step]),
       ];
     }, {}, 15) : "");
 }
