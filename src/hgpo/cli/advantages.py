@@ -61,7 +61,7 @@ examples:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the verb."""
     parser.description = DESCRIPTION
-    parser.add_argument("rollouts", type=Path, help="run directory, file, or folder of files")
+    parser.add_argument("rollouts", type=Path, metavar="ROLLOUTS", help="run directory, file, or folder of files")
     add_estimator_argument(parser, "the estimator (default: hgpo)", "hgpo")
     parser.add_argument("--gamma", type=float, default=0.95, help="discount of the step return (default: 0.95)")
     add_option_argument(parser, "estimator")
@@ -199,7 +199,7 @@ def print_summaries(estimator: str, summaries: Mapping[int, BatchSummary], unit:
     from hgpo.estimators.diagnostics import LEVEL_HEADINGS, starts_note
     from hgpo.report.summary import figure_text, level_table
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
     several = len(summaries) > 1
     for update, summary in summaries.items():
         console.print(

@@ -52,7 +52,7 @@ OPTIONAL_PACKAGES = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.description = DESCRIPTION
-    parser.add_argument("recipe", nargs="?", type=Path, help="with --engine: a recipe's name or file")
+    parser.add_argument("recipe", nargs="?", type=Path, metavar="RECIPE", help="with --engine: a recipe's name or file")
     parser.add_argument("overrides", nargs="*", metavar="section.name=value", help="settings that replace the recipe's")
     parser.add_argument("--engine", choices=["verl"], help="check the requirements of this engine")
 

@@ -26,7 +26,7 @@ _OF_THE_RUN = {"optimizer.safetensors", "warm_start.json", "adapter_base.json", 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.description = DESCRIPTION
-    parser.add_argument("run", type=Path, help="a run directory")
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run directory")
     parser.add_argument(
         "-o", "--output", type=Path, required=True, metavar="FOLDER", help="folder to write, new or empty"
     )

@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES
 
     parser.description = DESCRIPTION
-    parser.add_argument("folder", type=Path, help="folder to write to")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder to write to")
     parser.add_argument("--size", default="small", help="small, medium or full (default: small)")
     for split, count in DEFAULT_GAMES.items():
         name = split.replace("_", "-")

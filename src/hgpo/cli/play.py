@@ -42,7 +42,11 @@ _WIDTH = 13  # of the names of a step's parts
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.description = DESCRIPTION
-    parser.add_argument("what", help="an environment (name, or package.module:factory), a run, or a file of steps")
+    parser.add_argument(
+        "what",
+        metavar="ENVIRONMENT|RUN|FILE",
+        help="an environment (name, or package.module:factory), a run, or a file of steps",
+    )
     parser.add_argument("--split", help="split (default: the first; for a run, its evaluation split)")
     parser.add_argument("--game", type=int, default=0, help="which game, from 0 (default: 0)")
     add_option_argument(parser, "environment")

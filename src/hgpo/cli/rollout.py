@@ -20,7 +20,7 @@ examples:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.description = DESCRIPTION
-    parser.add_argument("run", type=Path, help="a run directory")
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run directory")
     parser.add_argument("-o", "--output", type=Path, required=True, help="file to write (.parquet or .jsonl)")
     parser.add_argument("--split", help="split to play (default: the run's training split)")
     parser.add_argument("--games", type=int, default=16, help="play the first N tasks of the split (default: 16)")

@@ -27,7 +27,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     limits = Limits()
     parser.description = DESCRIPTION
-    parser.add_argument("name", help="alfworld, webshop, an installed package's environment, or package.module:factory")
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        help="alfworld, webshop, an installed package's environment, or package.module:factory",
+    )
     add_option_argument(parser, "environment")
     parser.add_argument("--split", help="serve only this split (default: all; resets without a split use the first)")
     parser.add_argument(

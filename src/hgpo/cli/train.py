@@ -51,7 +51,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  ".join(recipe_names()), 118, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
     )
     parser.description = f"{DESCRIPTION}{names}\n"
-    parser.add_argument("recipe", nargs="?", help="a TOML file with settings, or the name of one of the recipes above")
+    parser.add_argument(
+        "recipe",
+        nargs="?",
+        metavar="RECIPE",
+        help="a TOML file with settings, or the name of one of the recipes above",
+    )
     parser.add_argument("overrides", nargs="*", metavar="section.name=value", help="settings that replace the recipe's")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--resume", type=Path, metavar="RUN", help="continue the run in this directory")
