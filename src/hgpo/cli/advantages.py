@@ -199,8 +199,9 @@ def print_summaries(estimator: str, summaries: Mapping[int, BatchSummary], unit:
     from hgpo.estimators.diagnostics import LEVEL_HEADINGS, starts_note
     from hgpo.report.summary import figure_text, level_table
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
     several = len(summaries) > 1
+    width = 110 if several else 100  # "20: episode" in the first column needs more
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else width)
     for update, summary in summaries.items():
         console.print(
             f"{f'{unit} {update}, ' if several else ''}{estimator}: {counted(summary.steps, 'step')} of "

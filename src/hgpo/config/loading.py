@@ -154,7 +154,7 @@ def _explain(problem: ErrorDetails) -> str:
         message = f"must be a list, e.g. [{problem['input']!r}] {given}"
     elif problem["type"] == "string_type" and isinstance(problem["loc"][-1], str):
         message = f"""must be text; write {".".join(setting)}='"…"' {given}"""
-    else:
+    elif problem["type"] != "value_error" or not isinstance(problem["input"], dict):
         message = f"{message} {given}"
     return f"{'.'.join(setting)}: {message}"
 

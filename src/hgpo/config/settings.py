@@ -440,7 +440,9 @@ class Config(SettingsSection):
     @model_validator(mode="after")
     def _consistent(self) -> Config:
         if self.policy.model == "tiny" and not self.warm_start.enabled:
-            raise ValueError('policy.model = "tiny" starts from random weights: set warm_start.enabled = true')
+            raise ValueError(
+                'policy.model = "tiny" starts from random weights: set warm_start.enabled = true, or name a model'
+            )
         if self.evaluation.split == self.environment.train_split:
             raise ValueError(
                 "evaluation.split and environment.train_split are the same: the tasks would not be held out"

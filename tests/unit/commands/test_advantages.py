@@ -182,6 +182,19 @@ def test_the_tables_fit_100_columns(rollouts: Path, capsys: pytest.CaptureFixtur
     assert (explained, adjusted) == ("27.3 %", "-71.4 %")
 
 
+def test_several_updates_name_the_episode_level_on_one_line(
+    rollouts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "several"
+    folder.mkdir()
+    for update in (19, 20):
+        (folder / f"{update}.jsonl").write_bytes(rollouts.read_bytes())
+    advantages(folder, "--estimator", "gigpo")
+    printed = capsys.readouterr().out
+    assert len(re.findall(r"^ 20: episode ", printed, re.MULTILINE)) == 2
+    assert "…" not in printed
+
+
 def test_an_estimator_without_levels_prints_its_spread(rollouts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     advantages(rollouts, "--estimator", "reinforce")
     assert capsys.readouterr().out.startswith("reinforce: 7 steps")

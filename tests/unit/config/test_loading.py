@@ -71,6 +71,10 @@ def test_what_is_unknown_or_contradictory_is_refused_by_name(override, message):
     assert message in refused(*overrides)
 
 
+def test_settings_that_contradict_each_other_are_named_without_the_whole_table():
+    assert refused("warm_start.target_low=0.9") == "warm_start: target_low 0.9 exceeds target_high 0.5"
+
+
 def test_a_wrong_item_of_a_list_is_one_problem():
     assert refused("evaluation.seeds=[-1]").count("\n") == 0
 
