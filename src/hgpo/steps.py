@@ -241,7 +241,7 @@ def _common_length(lengths: Mapping[str, int]) -> int:
     for name, length in lengths.items():
         if length != count:
             row = min(length, count)
-            columns.fail(name, row, f"the column has {length} rows, but 'group' has {count}")
+            columns.fail(name, row, f"the column has {counted(length, 'row')}, but 'group' has {count}")
     if count == 0:
         raise ValueError("column 'group': the batch is empty (no row 0)")
     return count

@@ -17,6 +17,7 @@ import torch
 
 from hgpo.integrations.turns import StepAdvantages, Turn, turns_of_conversation, with_final_reward
 from hgpo.storage.conversations import turns_in
+from hgpo.utils.text import counted
 
 
 def step_trainer(estimate: StepAdvantages, base: type[Any] | None = None) -> type[Any]:
@@ -131,8 +132,9 @@ def over_answers(advantages_B: Sequence[np.ndarray], mask_BT: torch.Tensor) -> t
             continue
         if count != len(advantages):
             raise ValueError(
-                f"completion {row} has {count} runs of model tokens, but {len(advantages)} answers: with a "
-                "rollout_func, give `observations` with one value for each run of ones in its env_mask"
+                f"completion {row} has {counted(count, 'run')} of model tokens, but "
+                f"{counted(len(advantages), 'answer')}: "
+                "with a rollout_func, give `observations` with one value for each run of ones in its env_mask"
             )
         values = torch.as_tensor(np.asarray(advantages), dtype=torch.float32).to(mask_BT.device)
         advantage_BT[row] = torch.where(ones_BT[row], values[run_BT[row].clamp(min=0)], 0.0)

@@ -19,6 +19,7 @@ from hgpo.keys import comparison_key
 from hgpo.returns import check_gamma
 from hgpo.steps import StepBatch
 from hgpo.storage.conversations import steps_of_conversation
+from hgpo.utils.text import counted
 
 
 class ComparisonWarning(UserWarning):
@@ -86,7 +87,9 @@ class StepAdvantages:
             ValueError: `groups` and `attempts` differ in length, or the estimator rejects the steps.
         """
         if len(groups) != len(attempts):
-            raise ValueError(f"{len(attempts)} attempts, but {len(groups)} groups: name the task of each attempt")
+            raise ValueError(
+                f"{counted(len(attempts), 'attempt')}, but {counted(len(groups), 'group')}: name each attempt's task"
+            )
         lengths = [len(turns) for turns in attempts]
         if not sum(lengths):
             return [np.zeros(0) for _ in attempts]

@@ -42,7 +42,7 @@ def test_nothing_to_compare_gives_nothing():
 
 
 def test_every_attempt_has_a_group():
-    with pytest.raises(ValueError, match="4 attempts, but 1 groups"):
+    with pytest.raises(ValueError, match="4 attempts, but 1 group:"):
         StepAdvantages()(ATTEMPTS, ["x"])
 
 

@@ -21,7 +21,7 @@ def test_each_run_of_model_tokens_has_its_advantage():
     assert runs(mask == 1).tolist() == [[0, 0, 0, 1, 1], [-1] * 5, [-1, 0, 0, 0, 1]]
     laid = over_answers([np.array([1.0, 2.0]), np.array([3.0]), np.zeros(0)], mask)
     assert laid.tolist() == [[1, 1, 0, 2, 0], [0] * 5, [0] * 5]
-    with pytest.raises(ValueError, match="completion 0 has 2 runs of model tokens, but 1 answers"):
+    with pytest.raises(ValueError, match="completion 0 has 2 runs of model tokens, but 1 answer:"):
         over_answers([np.array([1.0])] * 3, mask)
 
 
