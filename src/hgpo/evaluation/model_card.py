@@ -11,7 +11,8 @@ from hgpo.agents.text_template import is_text
 from hgpo.config import Config, dump_config
 from hgpo.evaluation.eval_history import evaluation_names
 from hgpo.evaluation.result_files import percent, stored_evaluation
-from hgpo.runs.folder import RunDirectory, RunDirectoryError, lost_evaluations
+from hgpo.runs.folder import RunDirectory, RunDirectoryError, lost_evaluations, resume_command
+from hgpo.utils.text import counted
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*(/[\w.-]+)?", re.ASCII)
 _UNSAFE = re.compile(r"[^\w .,:/()+-]")
@@ -30,7 +31,7 @@ def model_card(run: RunDirectory, config: Config, checkpoint: str) -> str:
     Raises:
         RunDirectoryError: an evaluation of the run is damaged or missing.
     """
-    updates = "before the first update" if checkpoint == "start" else f"after {checkpoint} updates"
+    updates = "before the first update" if checkpoint == "start" else f"after {counted(int(checkpoint), 'update')}"
     model = config.policy.model
     is_local = Path(model).is_absolute() or Path(model).exists()
     is_public = model != "tiny" and not is_local and _HUB_NAME.fullmatch(model)
@@ -78,7 +79,7 @@ def _evaluations(run: RunDirectory) -> Iterator[str]:
     if lost := lost_evaluations(run):
         raise RunDirectoryError(
             f"{lost[0]} is missing, but {run.summary.name} lists it: restore it from a copy, or delete "
-            f"{run.summary} and repeat the evaluation with `hgpo train --resume {run.path}`"
+            f"{run.summary} and repeat the evaluation with {resume_command(run.path)}"
         )
     if not (names := evaluation_names(run)):
         yield from ("It was not evaluated.", "")
