@@ -98,7 +98,7 @@ def _validated(tree: Tree) -> Config:
         named = [problem for problem in problems if problem["loc"] not in within]
         raise ConfigError("\n".join(map(_explain, named))) from error
     for name, value, _ in leaves(config):
-        given = reduce(lambda node, part: node.get(part, {}), name.split("."), tree)
+        given: Any = reduce(lambda node, part: node.get(part, {}), name.split("."), tree)
         if isinstance(given, bool) and not isinstance(value, bool):  # pydantic takes true as 1
             raise ConfigError(f"{name}: must be a number (got {given})")
     refuse_unread(config, config.run.engine)
