@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from hgpo.agents.text_template import is_text
 from hgpo.config import Config, dump_config
@@ -15,6 +16,8 @@ from hgpo.runs.folder import RunDirectory, RunDirectoryError, lost_evaluations, 
 from hgpo.utils.text import counted
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*(/[\w.-]+)?", re.ASCII)
+_WITH_PATHS = ("environment", "agent", "policy")
+"""Sections whose options may have paths."""
 _UNSAFE = re.compile(r"[^\w .,:/()+-]")
 
 
@@ -37,7 +40,12 @@ def model_card(run: RunDirectory, config: Config, checkpoint: str) -> str:
     is_public = model != "tiny" and not is_local and _HUB_NAME.fullmatch(model)
     base = f"base_model: {json.dumps(model)}\n" if is_public else ""
     model = Path(model).name if is_local else model
-    sections = {"run": {"directory": "runs"}, "policy": {"model": model}}  # no local path
+    # no local path
+    sections: dict[str, dict[str, Any]] = {
+        name: {"options": _without_folders(getattr(config, name).options)} for name in _WITH_PATHS
+    }
+    sections["policy"]["model"] = model
+    sections["run"] = {"directory": "runs"}
     published = config.model_copy(
         update={name: getattr(config, name).model_copy(update=values) for name, values in sections.items()}
     )
@@ -100,6 +108,12 @@ def _evaluations(run: RunDirectory) -> Iterator[str]:
             )
             yield f"| {' | '.join(cells)} |"
     yield ""
+
+
+def _without_folders(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with the last part alone of paths in the user's folders."""
+    absolute = {name for name, value in options.items() if isinstance(value, str) and value.startswith(("/", "~"))}
+    return {name: Path(value).name if name in absolute else value for name, value in options.items()}
 
 
 def _plain(text: str) -> str:

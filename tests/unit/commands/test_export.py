@@ -59,6 +59,16 @@ def test_the_card_has_settings_and_every_evaluation(trained_run: Path, tmp_path:
     assert open_run_directory(trained_run)[1].run.directory not in card
 
 
+def test_the_card_has_no_path_of_this_machine(trained_run: Path) -> None:
+    run, config = open_run_directory(trained_run)
+    options = {"data_dir": "/home/jane/games", "keep_in": "~/jane/shop", "size": "small"}
+    environment = config.environment.model_copy(update={"options": options})
+    card = model_card(run, config.model_copy(update={"environment": environment}), "2")
+    assert "jane" not in card
+    assert 'data_dir = "games"' in card
+    assert 'size = "small"' in card
+
+
 def test_one_update_is_singular(trained_run: Path) -> None:
     assert ", after 1 update with" in model_card(*open_run_directory(trained_run), "1")
 
