@@ -124,6 +124,7 @@ def _complete(
 
 def build_trainer(run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter) -> Trainer:
     """The built-in trainer in the state of the run's newest checkpoint, or before the first update if it has none."""
+    from hgpo.policies.weights import adapter_rank
     from hgpo.training.checkpoint import TrainingState
     from hgpo.training.collector import Collector
     from hgpo.training.load import RunPolicies, make_backend_policy, with_adapter
@@ -137,6 +138,11 @@ def build_trainer(run: RunDirectory, config: Config, suite: LimitedSuite, report
     state = restore_state(run, start, settings, reporter, device=config.policy.device)
     if state is None:
         state = TrainingState.initial(with_adapter(start, config.policy.lora, seed=seed), settings, seed)
+    elif (rank := adapter_rank(state.language_model.model)) != config.policy.lora.rank:
+        raise ConfigError(
+            f"policy.lora.rank = {config.policy.lora.rank}, and the run's checkpoints have "
+            f"{f'an adapter of rank {rank}' if rank else 'no adapter'}: set it to {rank} in {run.config}"
+        )
     critic = build_critic(config, policies, state)
     needs_reference = settings.kl_coefficient > 0
     reference = reference_model(start, state.language_model, config.policy.precision) if needs_reference else None

@@ -52,7 +52,7 @@ def converted_option(name: str, value: object, kind: Any) -> Any:
     """
     holder: Any = create_model("Option", __config__=ConfigDict(arbitrary_types_allowed=True), value=(kind, ...))
     try:
-        return vars(holder(value=value))["value"]
+        converted = vars(holder(value=value))["value"]
     except ValidationError as error:
         union = get_origin(kind) in (Union, UnionType)  # then an error's location is the name of a type
         found = [
@@ -61,3 +61,6 @@ def converted_option(name: str, value: object, kind: Any) -> Any:
         ]
         reasons = [f"{'.'.join(map(str, place))}: {reason}" if place else reason for place, reason in found]
         raise ValueError(f"{name} = {value!r}: {'; or '.join(dict.fromkeys(reasons))}") from error
+    if isinstance(value, bool) and not isinstance(converted, bool):  # pydantic takes true as 1
+        raise ValueError(f"{name} = {value!r}: must be a number")
+    return converted

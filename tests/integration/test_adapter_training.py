@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from corridor_runs import RECIPE, config, evaluations, quiet, untimed
 from hgpo.assemble import resume, train
 from hgpo.cli.main import main
-from hgpo.config import load_config
+from hgpo.config import ConfigError, load_config
 from hgpo.policies.base import Request
 from hgpo.policies.weights import WrongBaseError
 from hgpo.runs.checkpoints import seal
@@ -62,6 +62,15 @@ def test_killed_and_resumed_it_ends_with_the_same_figures(finished, tmp_path, mo
     assert evaluations(run) == evaluations(finished)
     ends = [load_file(one.checkpoints / "3" / "adapter_model.safetensors") for one in (run, finished)]
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[1])
+
+
+@pytest.mark.slow
+def test_another_rank_in_the_settings_is_refused(finished, tmp_path):
+    run = RunDirectory(shutil.copytree(finished.path, tmp_path / "run"))
+    run.summary.unlink()
+    run.config.write_text(run.config.read_text().replace("rank = 4\n", "rank = 8\n"))
+    with pytest.raises(ConfigError, match=r"rank = 8, .* an adapter of rank 4: set it to 4 in .*config.toml"):
+        resume(run.path, quiet())
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import pytest
 from corridor_runs import RECIPE, config, evaluations, quiet, untimed
 from hgpo.assemble import resume, train
 from hgpo.cli.main import main
+from hgpo.config import ConfigError
 from hgpo.evaluation.eval_log import EvalLog
 from hgpo.evaluation.evaluator import Evaluator
 from hgpo.evaluation.summary import read_summary
@@ -176,3 +177,13 @@ def test_fewer_updates_than_were_made_are_refused_before_anything_is_written(fin
         resume(run.path, quiet())
     assert not run.summary.exists()
     assert untimed(run) == untimed(finished)
+
+
+@pytest.mark.slow
+def test_an_adapter_in_the_settings_alone_is_refused(finished, tmp_path):
+    """The whole weights were trained on, and the settings and the model card named an adapter."""
+    run = RunDirectory(shutil.copytree(finished.path, tmp_path / "corridor"))
+    run.summary.unlink()
+    run.config.write_text(run.config.read_text().replace("rank = 0\n", "rank = 8\n"))
+    with pytest.raises(ConfigError, match=r"rank = 8, .* no adapter: set it to 0 in .*config.toml"):
+        resume(run.path, quiet())

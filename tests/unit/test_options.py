@@ -52,6 +52,8 @@ def test_values_get_the_declared_types():
     assert converted_options("part 'x'", later, {"any": "text"}, given=1) == {"any": "text"}
     with pytest.raises(ValueError, match=re.escape("part 'x': often = 1.5: Input should be a valid integer")):
         converted_options("part 'x'", Part, {"words": [], "often": 1.5})
+    with pytest.raises(ValueError, match="part 'x': often = True: must be a number"):
+        converted_options("part 'x'", Part, {"words": [], "often": True})
 
 
 AGENT = AgentSpec("corridor", "compact", 2)

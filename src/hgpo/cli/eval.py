@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -165,6 +166,6 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
         reporter.say(f"{failed}, not counted in success; the same command retries what failed")
     if stored.manifest is not None:
         reporter.say(f"Manifest of the tasks: {stored.manifest}")
-    steps = f"; see the steps with `hgpo inspect {rollouts_path(output)}`" if keep_steps else ""
+    steps = f"; see the steps with `hgpo inspect {shlex.quote(str(rollouts_path(output)))}`" if keep_steps else ""
     reporter.say(f"Stored in {output}{steps}")
     return 0

@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     from hgpo.utils.files import publish, scratch_folder
     from hgpo.utils.text import visible_lines
 
-    output: Path = arguments.output
+    output: Path = arguments.output.resolve() if arguments.output.is_symlink() else arguments.output
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"--output: {output} exists already and is not an empty folder; choose another name")
     if output.resolve() == Path.cwd():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from hgpo.cli import TRUST_HELP, check_output
+from hgpo.cli import TRUST_HELP, amount, check_output
 
 DESCRIPTION = """\
 Play tasks with the policy of a run, --group-size rollouts of each, and store every step: prompt, response, action,
@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split", help="split to play (default: the run's training split)")
     parser.add_argument("--games", type=int, default=16, help="play the first N tasks of the split (default: 16)")
     parser.add_argument("--group-size", type=int, help="rollouts per task (default: the run's)")
-    parser.add_argument("--temperature", type=float, help="sampling temperature (default: the run's in training)")
+    parser.add_argument("--temperature", type=amount, help="sampling temperature (default: the run's in training)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the sampling (default: 0)")
     parser.add_argument("--checkpoint", default="newest", help="newest, start, or an update's number (default: newest)")
     parser.add_argument("--force", action="store_true", help="overwrite the output file")

@@ -13,7 +13,7 @@ from hgpo.cli import TRUST_HELP
 from hgpo.config import Config, describe_settings, load_config, setting_values
 from hgpo.config.recipes import recipe_names, starter_recipe, starter_settings, starters, written_settings
 from hgpo.policies.backends import AUTO
-from hgpo.runs.folder import open_run_directory
+from hgpo.runs.folder import open_run_directory, resume_command
 from hgpo.runs.trust import allow_pickles, allow_settings, settings_to_trust
 from hgpo.utils.text import visible_lines
 
@@ -129,7 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
             names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
             raise ValueError(
                 f"{config.run_directory} was made with other settings ({', '.join(names)}); choose another run.name, "
-                f"delete it, or continue it as it is with `hgpo train --resume {config.run_directory}`"
+                f"delete it, or continue it as it is with {resume_command(config.run_directory)}"
             )
         return _resume(config.run_directory, arguments.quiet, started, trusted=True)  # the user gave its names now
     return _train(config, arguments.quiet, started)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any, get_args
 
@@ -64,7 +65,7 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
     agent = tree.get("agent")
     if isinstance(agent, dict) and is_file(agent.get("template")):
         try:
-            agent["template"] = read_text_template(Path(agent["template"]).expanduser())
+            agent["template"] = read_text_template(Path(os.path.expanduser(agent["template"])))
         except ValueError as error:
             raise ConfigError(str(error)) from error
     policy = tree.get("policy")
@@ -77,7 +78,7 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
 
 def _whole_path(model: str) -> str:
     """The absolute path of a model's folder or .gguf file; other names are returned unchanged."""
-    path = Path(model).expanduser()
+    path = Path(os.path.expanduser(model))
     is_path = path.is_dir() or (path.is_file() and path.suffix.lower() == ".gguf")
     return os.path.abspath(path) if is_path and model not in ("", "tiny") else model
 
@@ -96,6 +97,10 @@ def _validated(tree: Tree) -> Config:
         within = {problem["loc"][:length] for problem in problems for length in range(len(problem["loc"]))}
         named = [problem for problem in problems if problem["loc"] not in within]
         raise ConfigError("\n".join(map(_explain, named))) from error
+    for name, value, _ in leaves(config):
+        given: Any = reduce(lambda node, part: node.get(part, {}), name.split("."), tree)
+        if isinstance(given, bool) and not isinstance(value, bool):  # pydantic takes true as 1
+            raise ConfigError(f"{name}: must be a number (got {given})")
     refuse_unread(config, config.run.engine)
     return config
 

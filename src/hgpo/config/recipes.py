@@ -20,6 +20,7 @@ the one setting that it names.
 from __future__ import annotations
 
 import copy
+import os
 import tomllib
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -166,7 +167,7 @@ def read_chain(path: Path) -> list[Tree]:
             raise ConfigError(f"{following}: {EXTENDS} = {base!r} is not the path of a recipe")
         agent = says.get("agent")
         if isinstance(agent, dict) and is_file(agent.get("template")):
-            agent["template"] = str(following.parent / Path(agent["template"]).expanduser())
+            agent["template"] = str(following.parent / os.path.expanduser(agent["template"]))
         trees.append(says)
         following = None if base is None else _found(following.parent / base, base)
     return trees[::-1]

@@ -6,6 +6,7 @@ language model, the published recipe's. Both engines read a setting unless `hgpo
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -34,7 +35,8 @@ LossAggregation = Literal["token-mean", "sequence-mean", "constant", "micro-batc
 class SettingsSection(BaseModel):
     """A part of the tree: frozen, closed to unknown names and to infinity and NaN."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # "constants": options of parts may be infinite, and would become None when they are written
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="constants")
 
 
 def _each_once(values: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
@@ -383,7 +385,8 @@ class Config(SettingsSection):
     @property
     def run_directory(self) -> Path:
         """`runs/<name>`."""
-        return Path(self.run.directory).expanduser() / self.run.name
+        # unlike `Path.expanduser`, this leaves "~name" of an unknown user as it is
+        return Path(os.path.expanduser(self.run.directory)) / self.run.name
 
     @property
     def estimator_options(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import codecs
 import re
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -160,7 +161,7 @@ def _logs_of_run(path: Path) -> list[EpisodeLog]:
     if lost := lost_evaluations(run):
         raise ValueError(
             f"{lost[0]} is missing, but the run's summary.json lists it: restore it, or audit the files that remain: "
-            f"hgpo audit {lost[0].parent}/*.json"
+            f"hgpo audit {shlex.quote(str(lost[0].parent))}/*.json"
         )
     found: dict[tuple[Any, ...], StoredEvaluation] = {}
     for name in evaluation_names(run):
@@ -170,7 +171,7 @@ def _logs_of_run(path: Path) -> list[EpisodeLog]:
         if key not in found or len(figures.tasks_won) > len(found[key].evaluation.tasks_won):
             found[key] = stored
     if not found:
-        raise ValueError(f"{path} has no evaluation; `hgpo eval {path}` makes one")
+        raise ValueError(f"{path} has no evaluation; `hgpo eval {shlex.quote(str(path))}` makes one")
     try:
         rows = (row for file in find_step_files(path) for row in _rows(file.path, ("task_id", "group")))
         training = frozenset(str(row.get("task_id") or row.get("group")) for row in rows)

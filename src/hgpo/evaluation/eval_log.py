@@ -92,7 +92,8 @@ class EvalLog:
         try:
             begun = dict(json.loads(lines[0])["evaluation"])
             for line in lines[1:]:
-                self._note(_SUMMARY.validate_json(line))
+                # pydantic's own reader rejects half a surrogate pair, which a server's error may contain
+                self._note(_SUMMARY.validate_python(json.loads(line)))
         except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
             raise EvalLogError(
                 f"{self.path} is damaged ({' '.join(str(error).split())[:200]}); delete it to restart the evaluation"

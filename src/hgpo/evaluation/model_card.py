@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from hgpo.agents.text_template import is_text
 from hgpo.config import Config, dump_config
 from hgpo.evaluation.eval_history import evaluation_names
 from hgpo.evaluation.result_files import percent, stored_evaluation
-from hgpo.runs.folder import RunDirectory, RunDirectoryError, lost_evaluations
+from hgpo.runs.folder import RunDirectory, RunDirectoryError, lost_evaluations, resume_command
+from hgpo.utils.text import counted
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*(/[\w.-]+)?", re.ASCII)
+_WITH_PATHS = ("environment", "agent", "policy")
+"""Sections whose options may have paths."""
 _UNSAFE = re.compile(r"[^\w .,:/()+-]")
 
 
@@ -30,13 +34,18 @@ def model_card(run: RunDirectory, config: Config, checkpoint: str) -> str:
     Raises:
         RunDirectoryError: an evaluation of the run is damaged or missing.
     """
-    updates = "before the first update" if checkpoint == "start" else f"after {checkpoint} updates"
+    updates = "before the first update" if checkpoint == "start" else f"after {counted(int(checkpoint), 'update')}"
     model = config.policy.model
     is_local = Path(model).is_absolute() or Path(model).exists()
     is_public = model != "tiny" and not is_local and _HUB_NAME.fullmatch(model)
     base = f"base_model: {json.dumps(model)}\n" if is_public else ""
     model = Path(model).name if is_local else model
-    sections = {"run": {"directory": "runs"}, "policy": {"model": model}}  # no local path
+    # no local path
+    sections: dict[str, dict[str, Any]] = {
+        name: {"options": _without_folders(getattr(config, name).options)} for name in _WITH_PATHS
+    }
+    sections["policy"]["model"] = model
+    sections["run"] = {"directory": "runs"}
     published = config.model_copy(
         update={name: getattr(config, name).model_copy(update=values) for name, values in sections.items()}
     )
@@ -78,7 +87,7 @@ def _evaluations(run: RunDirectory) -> Iterator[str]:
     if lost := lost_evaluations(run):
         raise RunDirectoryError(
             f"{lost[0]} is missing, but {run.summary.name} lists it: restore it from a copy, or delete "
-            f"{run.summary} and repeat the evaluation with `hgpo train --resume {run.path}`"
+            f"{run.summary} and repeat the evaluation with {resume_command(run.path)}"
         )
     if not (names := evaluation_names(run)):
         yield from ("It was not evaluated.", "")
@@ -99,6 +108,12 @@ def _evaluations(run: RunDirectory) -> Iterator[str]:
             )
             yield f"| {' | '.join(cells)} |"
     yield ""
+
+
+def _without_folders(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with the last part alone of paths in the user's folders."""
+    absolute = {name for name, value in options.items() if isinstance(value, str) and value.startswith(("/", "~"))}
+    return {name: Path(value).name if name in absolute else value for name, value in options.items()}
 
 
 def _plain(text: str) -> str:

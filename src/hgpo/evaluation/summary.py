@@ -14,7 +14,15 @@ from rich.text import Text
 from hgpo.evaluation.eval_history import gain_on_one_set, training_evaluations
 from hgpo.evaluation.result_files import percent, stored_evaluation
 from hgpo.evaluation.statistics import Evaluation, Rate, detectable_by
-from hgpo.runs.folder import RunDirectory, RunDirectoryError, check_schema, read_json, read_metrics, write_json
+from hgpo.runs.folder import (
+    RunDirectory,
+    RunDirectoryError,
+    check_schema,
+    read_json,
+    read_metrics,
+    resume_command,
+    write_json,
+)
 from hgpo.utils.progress import Reporter
 from hgpo.utils.text import counted, visible
 
@@ -75,12 +83,12 @@ def read_summary(run: RunDirectory) -> dict[str, Any]:
         RunDirectoryError: The run is not complete, or `summary.json` is damaged.
     """
     if not run.complete:
-        raise RunDirectoryError(f"{run.path} is not complete; continue it with `hgpo train --resume {run.path}`")
+        raise RunDirectoryError(f"{run.path} is not complete; continue it with {resume_command(run.path)}")
     try:
         summary = read_json(run.summary)
         check_schema(run.summary, summary, _Summary)
     except ValueError as error:
-        raise RunDirectoryError(f"{error}; delete it and `hgpo train --resume {run.path}` writes it again") from error
+        raise RunDirectoryError(f"{error}; delete it and {resume_command(run.path)} writes it again") from error
     return summary
 
 

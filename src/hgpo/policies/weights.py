@@ -183,6 +183,11 @@ def has_adapter(model: Any) -> bool:
     return isinstance(model, PeftModel)
 
 
+def adapter_rank(model: Any) -> int:
+    """The rank of the model's adapter; 0 without one."""
+    return int(model.peft_config[model.active_adapter].r) if has_adapter(model) else 0
+
+
 def base_model(model: Any) -> Any:
     """The module of transformers, without peft's wrapper; adapters stay inside."""
     return model.get_base_model() if has_adapter(model) else model

@@ -17,14 +17,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hgpo.utils.files import publish, renamed_to_delete
+from hgpo.utils.files import delete_folder, publish, renamed_to_delete
 from hgpo.utils.text import visible_lines
 
 STATE_FILE = "trainer_state.json"
@@ -54,14 +53,15 @@ def whole_checkpoint(folder: Path, update: int, state: Mapping[str, Any], keep: 
     """
     json.dumps(dict(state), allow_nan=False)
     partial, final = folder / f".{update}.partial", folder / str(update)
-    shutil.rmtree(partial, ignore_errors=True)  # left by a process that died while writing
+    delete_folder(partial)  # left by a process that died while writing
     partial.mkdir(parents=True)
     yield partial
     _write_contents(partial, STATE_FILE, {"update": update, "state": dict(state)})
     publish(partial, final)
     if keep is not None:
-        for path in surplus(numbered(folder), final, keep):
-            shutil.rmtree(renamed_to_delete(path))
+        ours = [path for path in numbered(folder) if (path / STATE_FILE).exists()]
+        for path in surplus(ours, final, keep):
+            delete_folder(renamed_to_delete(path))
 
 
 def recover(folder: Path) -> None:
@@ -71,7 +71,7 @@ def recover(folder: Path) -> None:
     """
     for ending in ("partial", "deleted"):
         for path in list(folder.glob(f".[0-9]*.{ending}")):
-            shutil.rmtree(path)
+            delete_folder(path)
 
 
 def surplus(checkpoints: Sequence[Path], newest: Path, keep: int) -> list[Path]:

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import platform
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -52,14 +53,16 @@ def exclusive(folder: Path) -> Iterator[None]:
 
     Raises:
         RunInUseError: another process holds the lock.
+        RunDirectoryError: the lock file is a link.
     """
+    _refuse_link(folder / LOCK_FILE)
     descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
     with os.fdopen(descriptor, "r+b", buffering=0) as file:  # a buffer would also read the locked byte
         try:
             if not try_lock(file.fileno()):
                 raise RunInUseError(
                     f"{folder} is being trained by {_read_note(file)}. Wait until it ends, or stop it and continue "
-                    f"with `hgpo train --resume {folder}`; `hgpo inspect` and `hgpo eval` work meanwhile"
+                    f"with {resume_command(folder)}; `hgpo inspect` and `hgpo eval` work meanwhile"
                 )
         except OSError as error:
             logger.warning(
@@ -82,6 +85,17 @@ def _read_note(file: FileIO) -> str:
 
 class RunDirectoryError(ValueError):
     """The run directory is taken, missing or damaged; the message contains the remedy."""
+
+
+def resume_command(path: Path) -> str:
+    """The command that continues the run in `path`, for messages."""
+    return f"`hgpo train --resume {shlex.quote(str(path))}`"
+
+
+def _refuse_link(path: Path) -> None:
+    """Refuse to write through a link, by which a run from elsewhere could change any file of the user."""
+    if path.is_symlink():
+        raise RunDirectoryError(f"{path} is a link, and a run is not written through links: replace it by its content")
 
 
 class RunDirectory:
@@ -146,7 +160,7 @@ def _refuse_taken(path: Path) -> None:
         return
     if (path / "config.toml").is_file():
         raise RunDirectoryError(
-            f"{path} exists already. Continue it with `hgpo train --resume {path}`, choose another "
+            f"{path} exists already. Continue it with {resume_command(path)}, choose another "
             "name with `run.name=…`, or delete it"
         )
     raise RunDirectoryError(f"{path} exists already and is not a run directory; choose another name with `run.name=…`")
@@ -286,6 +300,7 @@ def _wrong_update(rows: Sequence[Mapping[str, Any]], last: int) -> str:
 
 
 def _append_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    _refuse_link(path)
     with naming(path), path.open("a", encoding="utf-8") as lines:
         lines.writelines(json.dumps(row) + "\n" for row in rows)
         lines.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -17,9 +18,10 @@ _OF_OTHERS = ("agent.template=reasoning",)
 def as_overrides(given: Mapping[str, object]) -> list[str]:
     """Settings from a command line as overrides; those that are None, which means not given, are left out.
 
-    Example: `as_overrides({"agent.name": "react", "evaluation.split": None}) == ["agent.name='react'"]`.
+    Example: `as_overrides({"agent.name": "react", "evaluation.split": None}) == ['agent.name="react"']`.
     """
-    return [f"{name}={value!r}" for name, value in given.items() if value is not None]
+    # JSON is TOML for texts, numbers and lists of them; Python's own notation of a backslash is not.
+    return [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in given.items() if value is not None]
 
 
 def is_run(source: str) -> bool:
@@ -64,8 +66,12 @@ def settings_for(
             f"{source} is not a run directory (it has no config.toml); if it is a model, name its environment: "
             "--env alfworld"
         )
-    played = [f"environment.name={environment!r}", f"policy.model={source!r}"]
-    if server is not None:
-        played += ["policy.backend='server'", f"policy.options.url={server!r}"]
+    backend = None if server is None else "server"
+    played = {
+        "environment.name": environment,
+        "policy.model": source,
+        "policy.backend": backend,
+        "policy.options.url": server,
+    }
     defaults = _OF_AN_ENVIRONMENT.get(environment, _OF_OTHERS)
-    return load_config(None, [*defaults, *played, *overrides])
+    return load_config(None, [*defaults, *as_overrides(played), *overrides])

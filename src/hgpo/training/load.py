@@ -17,7 +17,7 @@ from hgpo.policies.loading import check_source, is_adapter, resolve_device
 from hgpo.policies.vllm import GPU_SHARE
 from hgpo.policies.weights import Adapter, add_adapter, check_peft
 from hgpo.runs.checkpoints import ChangedFileError, check_seal, content_digest, newest_complete, numbered
-from hgpo.runs.folder import RunDirectory, RunDirectoryError
+from hgpo.runs.folder import RunDirectory, RunDirectoryError, resume_command
 from hgpo.training.checkpoint import open_language_model
 
 
@@ -241,5 +241,5 @@ class RunPolicies:
         names = ["start"] if self._has_start() else []
         names += [path.name for path in numbered(self.run.checkpoints)]
         if not names:
-            return f"{self.run.path} has no policy yet; `hgpo train --resume {self.run.path}` resumes it"
+            return f"{self.run.path} has no policy yet; {resume_command(self.run.path)} resumes it"
         return f"{self.run.path} has no checkpoint {checkpoint!r}; take --checkpoint {' or '.join(names)}"

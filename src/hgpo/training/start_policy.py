@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +28,7 @@ from hgpo.runs.folder import write_json
 from hgpo.training.checkpoint import saving
 from hgpo.training.load import limits_of, load_language_model, make_backend_policy, with_adapter
 from hgpo.training.warm_start import WarmStart
-from hgpo.utils.files import publish
+from hgpo.utils.files import delete_folder, publish
 from hgpo.utils.progress import Reporter
 from hgpo.utils.text import counted
 
@@ -87,7 +86,7 @@ class StartBuilder:
     def build(self, folder: Path) -> None:
         """Write the folder; it appears complete or not at all."""
         partial = folder.with_name("start.partial")
-        shutil.rmtree(partial, ignore_errors=True)
+        delete_folder(partial)
         rng = np.random.default_rng([self.seed, _WARM_START_SEED])
         given = None
         if self.policy.model != "tiny":  # before the demonstrations: a model that cannot be loaded fails at once

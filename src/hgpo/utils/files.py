@@ -204,18 +204,26 @@ def flush_tree(folder: Path) -> None:
 def publish(partial: Path, final: Path) -> None:
     """Replace the folder `final` by `partial` in the same parent; both survive a power failure whole or not at all."""
     flush_tree(partial)
-    old = renamed_to_delete(final) if final.exists() else None
+    old = renamed_to_delete(final) if os.path.lexists(final) else None
     partial.rename(final)
     flush(final.parent)
     if old is not None:
-        shutil.rmtree(old)
+        delete_folder(old)
 
 
 def renamed_to_delete(path: Path) -> Path:
     """Rename a folder to `.<name>.deleted`, so that a process that dies while deleting it leaves no half of it."""
     hidden = path.with_name(f".{path.name}.deleted")
-    shutil.rmtree(hidden, ignore_errors=True)  # left by a process that died while deleting
+    delete_folder(hidden)  # left by a process that died while deleting
     return path.rename(hidden)
+
+
+def delete_folder(path: Path) -> None:
+    """Delete a folder, if it exists, with its contents; of a link to a folder, the link alone."""
+    if path.is_symlink():
+        path.unlink()
+    elif path.exists():
+        shutil.rmtree(path)
 
 
 def flush_everything() -> None:

@@ -76,7 +76,7 @@ def duration(seconds: float) -> str:
 
 def update_line(row: Mapping[str, Any], updates: int, left: float | None = None) -> str:
     """The main figures of an update in one line, with the remaining time if `left` (seconds) is known."""
-    levels = [row[key] for key in sorted(row) if key.startswith("group_size_")]
+    levels = [row[key] for key in sorted(row, key=lambda key: (len(key), key)) if key.startswith("group_size_")]
     kl = f"KL {row['kl']:.4f}  " if "kl" in row else ""  # not computed if its coefficient is 0
     groups = " groups " + "/".join(f"{size:.0f}" for size in levels) if levels else ""
     return (

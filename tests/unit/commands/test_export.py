@@ -59,6 +59,28 @@ def test_the_card_has_settings_and_every_evaluation(trained_run: Path, tmp_path:
     assert open_run_directory(trained_run)[1].run.directory not in card
 
 
+def test_the_card_has_no_path_of_this_machine(trained_run: Path) -> None:
+    run, config = open_run_directory(trained_run)
+    options = {"data_dir": "/data/jane/games", "keep_in": "~/jane/shop", "size": "small"}
+    environment = config.environment.model_copy(update={"options": options})
+    card = model_card(run, config.model_copy(update={"environment": environment}), "2")
+    assert "jane" not in card
+    assert 'data_dir = "games"' in card
+    assert 'size = "small"' in card
+
+
+def test_one_update_is_singular(trained_run: Path) -> None:
+    assert ", after 1 update with" in model_card(*open_run_directory(trained_run), "1")
+
+
+def test_a_link_to_an_empty_folder_is_followed(trained_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "exported").symlink_to(tmp_path / "disk")
+    assert main(["export", str(trained_run), "-o", str(tmp_path / "exported")]) == 0
+    assert (tmp_path / "exported").is_symlink()
+    assert (tmp_path / "disk/README.md").exists()
+
+
 def test_a_task_type_called_all_is_not_the_whole(trained_run: Path) -> None:
     run, config = open_run_directory(trained_run)
     write_evaluation(run.evaluation("after"), StoredEvaluation(panel({"all": [1, 1], "other": [0, 0]})))

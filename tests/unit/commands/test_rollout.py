@@ -47,3 +47,10 @@ def test_a_mistake_is_named_before_anything_is_played(
     assert main(["rollout", str(trained_run), *words]) == 2
     assert message in capsys.readouterr().err
     assert not list(trained_run.glob("steps.*"))
+
+
+@pytest.mark.parametrize("temperature", ["-1", "nan", "inf"])
+def test_a_temperature_is_finite_and_not_negative(temperature: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["rollout", "run", "-o", "steps.jsonl", f"--temperature={temperature}"])
+    assert "--temperature: not a finite number of at least 0" in capsys.readouterr().err

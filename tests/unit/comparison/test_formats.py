@@ -116,6 +116,13 @@ def test_the_papers_table_has_a_row_per_method_and_a_column_per_result() -> None
     assert "| hgpo | 3 | 70.0 ± 10.0 | – | 70.0 ± 10.0 | 70.0 ± 10.0 |" in as_markdown(paper(), "paper")
 
 
+def test_the_papers_table_has_the_published_draw_of_webshops_goals() -> None:
+    """The recipe verl/webshop evaluates on it."""
+    one = run_entry("hgpo", 1, {"walk": [1, 0]})
+    drawn = StoredEvaluation(replace(one.evaluation, split="validation_256"), environment="webshop")
+    assert "| hgpo | 1 | – | – | 50.0 | 50.0 |" in as_markdown(compare([replace(one, stored=drawn)]), "paper")
+
+
 def tried() -> Comparison:
     """Two trials at each of three tasks, and a run without a count of requests."""
     reflexion = entry(

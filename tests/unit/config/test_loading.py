@@ -1,9 +1,11 @@
+import math
 import subprocess
 import sys
 
 import pytest
 
 from hgpo.config import Config, ConfigError, describe_settings, dump_config, load_config
+from hgpo.runs.load_settings import settings_for
 
 TINY = ["warm_start.enabled=true"]
 
@@ -18,15 +20,27 @@ def test_a_dumped_config_loads_equal(tmp_path):
     changed = [
         "run.name=x",
         "advantage.options.preset=verl-agent",
+        "advantage.options.length_weight_alpha=inf",
         "evaluation.seeds=[1, 2]",
         "training.dual_clip=none",
     ]
     config = load_config(None, [*TINY, *changed])
     (tmp_path / "config.toml").write_text(dump_config(config))
     assert load_config(tmp_path / "config.toml") == config
-    assert config.advantage.options == {"preset": "verl-agent"}
+    assert config.advantage.options == {"preset": "verl-agent", "length_weight_alpha": math.inf}
     assert config.evaluation.seeds == (1, 2)
     assert config.training.dual_clip is None
+
+
+def test_the_home_of_an_unknown_user_is_a_name_like_any_other():
+    config = load_config(None, [*TINY, "run.directory=~nobody-here/runs", "policy.model=~nobody-here/model"])
+    assert config.run_directory.as_posix() == "~nobody-here/runs/run"
+    assert config.policy.model == "~nobody-here/model"
+
+
+@pytest.mark.parametrize("model", ["C:\\models\\qwen", "it's", 'say "it\'s"', "two\tcolumns", "zero\u200bwidth", "ü"])
+def test_a_models_name_is_taken_as_it_was_given(model):
+    assert settings_for(model, environment="alfworld").policy.model == model
 
 
 @pytest.mark.parametrize(
@@ -37,6 +51,7 @@ def test_a_dumped_config_loads_equal(tmp_path):
         ("training.precision=bfloat16", "training.precision: unknown setting; did you mean policy.precision"),
         ("agent.history_length=1000000", "agent.history_length: Input should be less than or equal to 1000"),
         ("run.threads=100000", "run.threads: Input should be less than or equal to 1024"),
+        ("training.learning_rate=true", "training.learning_rate: must be a number (got True)"),
         ("rollout.tasks_per_update=1e26", "rollout.tasks_per_update: "),
         (f"training.updates={10**26}", "training.updates: Input should be less than or equal to 1000000000"),
         (f"rollout.group_size={10**26}", "rollout.group_size: Input should be less than or equal to 1000000000"),

@@ -49,6 +49,13 @@ def test_a_failed_game_is_not_finished_but_was_paid(tmp_path):
     assert rows(last) == ["x"]
 
 
+def test_half_a_surrogate_pair_in_a_servers_error_or_a_tasks_name_is_read_again(tmp_path):
+    log = open_log(tmp_path)
+    log.add(*played("x", failure="the server said \ud83d"))
+    log.add(*played("\udcff"))
+    assert open_log(tmp_path).episodes == log.episodes
+
+
 def test_steps_of_games_that_were_cut_off_and_half_lines_are_dropped(tmp_path):
     log = open_log(tmp_path)
     log.add(*played("x"))

@@ -146,6 +146,28 @@ def test_the_highest_numbers_stay(tmp_path: Path) -> None:
     assert names(tmp_path) == ["10", "11"]
 
 
+def test_of_a_checkpoint_on_another_disk_the_link_is_deleted(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "checkpoints", tmp_path / "disk"
+    save(folder, 1)
+    (folder / "1").rename(elsewhere)
+    (folder / "1").symlink_to(elsewhere)
+    save(folder, 2, keep=1)
+    assert names(folder) == ["2"]
+    assert (elsewhere / "weights").exists()
+    (folder / ".1.deleted").symlink_to(elsewhere)  # by a process that died then
+    recover(folder)
+    assert names(folder) == ["2"]
+    assert (elsewhere / "weights").exists()
+
+
+def test_a_folder_that_is_no_checkpoint_stays(tmp_path: Path) -> None:
+    """`checkpoints` may be a link to a folder with other content."""
+    (tmp_path / "2019").mkdir()
+    save(tmp_path, 1)
+    save(tmp_path, 2, keep=1)
+    assert names(tmp_path) == ["2", "2019"]
+
+
 def test_the_one_just_written_stays_whatever_its_number(tmp_path: Path) -> None:
     save(tmp_path, 11)
     save(tmp_path, 3, keep=1)

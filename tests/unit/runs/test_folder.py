@@ -49,6 +49,13 @@ def test_what_is_there_is_never_overwritten(tmp_path, content):
     assert (place if content == "file" else place / "notes.txt").read_text() == "mine"
 
 
+def test_the_command_that_continues_a_run_can_be_copied_into_a_shell(tmp_path):
+    made = config(tmp_path / "my runs", "run.name=a")
+    create_run_directory(made)
+    with pytest.raises(RunDirectoryError, match=r"`hgpo train --resume '.*/my runs/a'`"):
+        create_run_directory(made)
+
+
 def test_a_run_that_died_before_its_settings_were_written_is_made_anew(tmp_path):
     folder = tmp_path / "a"
     folder.mkdir()

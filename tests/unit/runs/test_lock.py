@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from hgpo.runs.folder import RunInUseError, exclusive
+from hgpo.runs.folder import RunDirectory, RunDirectoryError, RunInUseError, append_metrics, exclusive, rewind_metrics
 from hgpo.utils import files
 
 HOLDER = """
@@ -55,3 +55,22 @@ def test_a_file_system_without_locks_is_warned_of_and_used(tmp_path, monkeypatch
     monkeypatch.setattr(files, "_lock", refuse)
     with exclusive(tmp_path):
         assert "has no locks" in caplog.text
+
+
+@pytest.mark.parametrize("name", [".lock", "metrics.jsonl", "metrics.superseded.jsonl"])
+def test_a_file_is_not_written_through_a_link_in_a_run_from_elsewhere(tmp_path, name):
+    (tmp_path / "run").mkdir()
+    run, mine = RunDirectory(tmp_path / "run"), tmp_path / "mine"
+    mine.write_text("mine")
+    if name != "metrics.jsonl":
+        run.metrics.write_text('{"update": 1}\n')
+    (run.path / name).symlink_to(mine)
+
+    def resume():
+        with exclusive(run.path):
+            rewind_metrics(run, 0)
+            append_metrics(run, {"update": 1})
+
+    with pytest.raises(RunDirectoryError, match=f"{name} is a link"):
+        resume() if name != "metrics.jsonl" else append_metrics(run, {"update": 1})
+    assert mine.read_text() == "mine"

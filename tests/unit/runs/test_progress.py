@@ -11,6 +11,11 @@ def test_a_line_has_what_was_measured_and_nothing_else():
     assert shown == "update    3/70  success 0.50  reward   5.00  KL 0.0123  clip 0.020 groups 12/4  1,234 tokens/s"
 
 
+def test_levels_stand_in_their_order_and_the_episode_level_last():
+    sizes = {f"group_size_{level}": float(level) for level in ("10", "2", "0")}
+    assert " groups 0/2/10/99 " in update_line({"group_size_episode": 99.0, **ROW, **sizes}, 70)
+
+
 def test_the_time_that_is_left_stands_at_the_end():
     assert update_line(ROW, 70, 130.0).endswith("1,234 tokens/s  2 min left")
     assert update_line(ROW, 3, 0.0) == update_line(ROW, 3)  # nothing is left

@@ -18,7 +18,7 @@ from typing import Any
 
 from hgpo.policies.loading import is_adapter
 from hgpo.runs.checkpoints import CheckpointError, numbered, surplus, whole_checkpoint
-from hgpo.utils.files import write_text
+from hgpo.utils.files import delete_folder, write_text
 
 STATE_NAME = "hgpo.json"
 TRACKER_FILE = "latest_checkpointed_iteration.txt"
@@ -33,7 +33,7 @@ def verl_folder(checkpoints: Path, update: int) -> Path:
 def delete_old_folders(checkpoints: Path, newest: int, keep: int) -> None:
     """Delete verl's checkpoints except that of the update `newest` and the `keep` - 1 highest of the others."""
     for folder in surplus(_verl_folders(checkpoints), verl_folder(checkpoints, newest), keep):
-        shutil.rmtree(folder)
+        delete_folder(folder)
 
 
 def repair_tracker(checkpoints: Path) -> None:

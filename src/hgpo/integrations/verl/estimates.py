@@ -155,7 +155,7 @@ def cost_findings(config: Config) -> list[Finding]:
     training, rollout = config.training, config.rollout
     steps = training.updates * rollout.tasks_per_update * rollout.group_size * config.environment.max_steps
     disk = estimate_disk(model, training.keep_checkpoints, config.policy.lora.rank)
-    path = config.run_directory.expanduser().resolve()
+    path = config.run_directory.resolve()
     free = shutil.disk_usage(next(folder for folder in (path, *path.parents) if folder.exists())).free
     remedy = "lower training.keep_checkpoints, or choose another run.directory" if disk > free else ""
     hours = f"about {estimate_gpu_hours(model, steps):.0f}, without evaluations: {_HOURS_FROM}"
