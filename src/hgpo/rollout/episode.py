@@ -107,7 +107,7 @@ class Episode:
     def context(self) -> AgentContext:
         """Return the information for the agent's next prompt."""
         return AgentContext(
-            task=str(self.info.get("task", "")),
+            task=str(self.info.get("task") or ""),
             observation=self.observation,
             step=self.step,
             history=tuple(self._history),
@@ -125,11 +125,11 @@ class Episode:
         return Answer(prompt, response, self._as_listed(self._rules.template.parse(response.with_opening)))
 
     def _as_listed(self, parsed: ParsedAction) -> ParsedAction:
-        """The action with the spaces of the admissible command that it means; templates write single spaces."""
+        """The admissible command that the action means; templates write lower case and single spaces."""
         listed = self.info.get("admissible_commands") or ()
         if parsed.action in listed:
             return parsed
-        meant = [command for command in listed if command.split() == parsed.action.split()]
+        meant = [command for command in listed if command.lower().split() == parsed.action.lower().split()]
         return replace(parsed, action=meant[0]) if len(meant) == 1 else parsed
 
     def finish(self, answer: Answer, result: StepResult) -> StepRecord:
