@@ -98,6 +98,14 @@ def test_an_action_gets_the_spaces_and_the_case_of_the_command_that_is_listed(ac
     assert episode.answer(Prompt("…", forgotten=0), said(action)).action.action == meant
 
 
+def test_an_environment_may_change_its_info_in_place():
+    info = {"won": False, "admissible_commands": ["open door"]}
+    episode = Episode(IDS, RULES, "a hall", info)
+    answer = episode.answer(Prompt("…", forgotten=0), said("open door"))
+    info["admissible_commands"][:] = ["go in"]
+    assert episode.finish(answer, ("a door", 0.0, False, False, info)).admissible
+
+
 def test_a_task_and_tools_that_only_the_reset_gives_stay_in_the_prompts():
     info = {"won": False, "task": "open the door", "tools": [{"name": "look"}]}
     episode = Episode(IDS, RULES, "a hall", info)
