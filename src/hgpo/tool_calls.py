@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 MAX_CALL_CHARACTERS = 2_000
 """Longer calls, as `ToolCall.action` writes them, are rejected."""
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+_MOST_FAILURES = 50
+_OPENED, _PLAIN_DECODER = re.compile(rf"{_OPEN}\s*(?=[{{\[])"), json.JSONDecoder()
 
 
 class ToolCallError(ValueError):
@@ -75,6 +77,22 @@ def parse_tagged_call(response: str) -> tuple[str, ToolCall]:
     return before.strip(), _call(value, "name")
 
 
+def json_of_calls(text: str) -> Iterator[tuple[int, int, Any]]:
+    """Begin, end and value of the JSON object or list after each `<tool_call>`; a tag in this JSON begins no call.
+
+    It stops after `_MOST_FAILURES` tags without JSON: the error of each takes time that grows with the text before it.
+    """
+    end = failures = 0
+    while failures < _MOST_FAILURES and (opened := _OPENED.search(text, end)):
+        begin = end = opened.end()
+        try:
+            value, end = _PLAIN_DECODER.raw_decode(text, begin)
+        except (ValueError, RecursionError):
+            failures += 1
+        else:
+            yield begin, end, value
+
+
 def escape_in_calls(response: str, pattern: re.Pattern[str]) -> str:
     """Replace the first character of each match in the JSON of calls by its JSON escape; the calls stay equal.
 
@@ -82,17 +100,12 @@ def escape_in_calls(response: str, pattern: re.Pattern[str]) -> str:
         response: a model's response.
         pattern: matches text that JSON contains only in strings.
     """
-    parts, rest = [], response
-    while rest:
-        before, opened, rest = rest.partition(_OPEN)
-        parts += [before, opened]
-        try:
-            _, end = _decode(rest)
-        except ToolCallError:
-            continue
-        parts.append(pattern.sub(lambda match: f"\\u{ord(match[0][0]):04x}{match[0][1:]}", rest[:end]))
-        rest = rest[end:]
-    return "".join(parts)
+    parts, rest = [], 0
+    for begin, end, _ in json_of_calls(response):
+        escaped = pattern.sub(lambda match: f"\\u{ord(match[0][0]):04x}{match[0][1:]}", response[begin:end])
+        parts += [response[rest:begin], escaped]
+        rest = end
+    return "".join([*parts, response[rest:]])
 
 
 def parse_object(text: str) -> dict[str, Any]:

@@ -79,6 +79,15 @@ def test_a_wrong_postcode_is_recorded_and_a_second_check_violates_a_policy() -> 
     again, result = call_tool(desk, "verify_identity", {"customer_id": "c10", "postcode": "1000"})
     assert result["verified"]
     assert again.violations == {"one check of the identity"}
+    other, _ = call_tool(desk, "verify_identity", {"customer_id": "c11", "postcode": "2000"})
+    assert other.violations == {"one check of the identity"}
+
+
+def test_nothing_is_handled_after_a_failed_check() -> None:
+    for customer in ("c10", "c11"):
+        desk, _ = call_tool(CHECKED, "verify_identity", {"customer_id": customer, "postcode": "3000"})
+        assert desk.violations == frozenset()
+        assert call_tool(desk, "close_case", {"outcome": "handled"})[0].violations == {"handled after a failed check"}
 
 
 def test_a_cancelled_order_is_paid_back_and_its_goods_are_in_stock_again() -> None:

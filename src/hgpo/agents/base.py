@@ -111,11 +111,11 @@ class _CheckedTemplate:
         return parsed
 
     def respond(self, action: str) -> str:
-        """A response with the action; checked to be the inverse of `parse` but for upper and lower case."""
+        """A response with the action; checked to be the inverse of `parse` but for case and spaces."""
         response = self._called("respond", action)
         if not isinstance(response, str):
             raise self._wrong("respond", "text", response)
-        if (read := self.parse(response).action).casefold() != action.casefold():
+        if (read := self.parse(response).action).casefold().split() != action.casefold().split():
             raise ValueError(
                 f"{self.name}: parse(respond({action!r})) has the action {read!r}, but respond has to be the inverse "
                 "of parse"

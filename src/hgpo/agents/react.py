@@ -143,7 +143,7 @@ def remembered(response: str, action: str) -> str:
     text = (answer[: found.end()] if found else answer).strip()
     command = f"Action: {action}"
     if len(text) > MAX_REMEMBERED_CHARACTERS:
-        return f"{text[: MAX_REMEMBERED_CHARACTERS - len(command) - 1]}\n{command}"
+        return f"{text[: max(0, MAX_REMEMBERED_CHARACTERS - len(command) - 1)]}\n{command}".lstrip()
     return text or command
 
 

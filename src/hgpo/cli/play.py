@@ -166,7 +166,7 @@ def _play_in_person(arguments: argparse.Namespace) -> int:
     environment = tasks[_game(arguments.game, len(tasks))].make()
     observation, info = environment.reset()
     won = False
-    goal = str(info.get("task", ""))
+    goal = str(info.get("task") or "")
     if goal and goal not in observation:
         _show(f"[task: {goal}]")
     _show(observation)

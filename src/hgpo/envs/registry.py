@@ -28,7 +28,7 @@ def names() -> list[str]:
     return SUITES.names()
 
 
-def make(name: str, **options: Any) -> TaskSuite:
+def make(name: str, /, **options: Any) -> TaskSuite:
     """Build the suite called `name` with its own `options`.
 
     Raises:

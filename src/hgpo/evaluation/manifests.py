@@ -289,7 +289,7 @@ def _described(task: Task) -> tuple[ManifestTask, int | None]:
         kind=task.kind,
         game=known.get("game"),
         observation=text_digest(known.get("observation", observation)),
-        goal=text_digest(info.get("task", "")),
+        goal=text_digest(info.get("task") or ""),
         price_bound=known.get("price_bound"),
     )
     return entry, known.get("products")

@@ -36,11 +36,15 @@ class EpisodeIds:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A policy's response to a prompt, and the action read from it."""
+    """A policy's response to a prompt, and the action read from it.
+
+    `admissible`: whether the environment listed the action; None if it listed none.
+    """
 
     prompt: Prompt
     response: Response
     action: ParsedAction
+    admissible: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,7 @@ class Episode:
     def context(self) -> AgentContext:
         """Return the information for the agent's next prompt."""
         return AgentContext(
-            task=str(self.info.get("task", "")),
+            task=str(self.info.get("task") or ""),
             observation=self.observation,
             step=self.step,
             history=tuple(self._history),
@@ -121,22 +125,24 @@ class Episode:
     def answer(self, prompt: Prompt, response: Response) -> Answer:
         """The response with the action that is to be carried out; an unclosed thought contains no action."""
         if response.in_thought and not closes_thought(response.text):
-            return Answer(prompt, response, ParsedAction("", False, "unclosed thought"))
-        return Answer(prompt, response, self._as_listed(self._rules.template.parse(response.with_opening)))
+            action = ParsedAction("", False, "unclosed thought")
+        else:
+            action = self._as_listed(self._rules.template.parse(response.with_opening))
+        listed = self.info.get("admissible_commands")
+        return Answer(prompt, response, action, action.action in listed if listed else None)
 
     def _as_listed(self, parsed: ParsedAction) -> ParsedAction:
-        """The action with the spaces of the admissible command that it means; templates write single spaces."""
+        """The admissible command that the action means; templates write lower case and single spaces."""
         listed = self.info.get("admissible_commands") or ()
         if parsed.action in listed:
             return parsed
-        meant = [command for command in listed if command.split() == parsed.action.split()]
+        meant = [command for command in listed if command.lower().split() == parsed.action.lower().split()]
         return replace(parsed, action=meant[0]) if len(meant) == 1 else parsed
 
     def finish(self, answer: Answer, result: StepResult) -> StepRecord:
         """Update the episode by `result`, the environment's result of the action, and return the step's record."""
         rules, action, response = self._rules, answer.action, answer.response
         before, step = self._anchor, self.step
-        admissible = self.info.get("admissible_commands")
         transition = self.advance(action.action, result, response.with_opening)
         return StepRecord(
             group=self.ids.group,
@@ -150,7 +156,7 @@ class Episode:
             action=action.action,
             valid=action.valid,
             fault=action.fault,
-            admissible=action.action in admissible if admissible else None,
+            admissible=answer.admissible,
             reward=transition.reward,
             penalty=0.0 if action.valid else rules.invalid_action_penalty,
             won=transition.won,

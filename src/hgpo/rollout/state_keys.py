@@ -8,6 +8,7 @@ fields that "json" leaves out are found later, in a whole batch (`hgpo.rollout.k
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,8 +16,9 @@ from typing import Any
 
 from hgpo.envs.env_checker import EnvContractError, exact_state, wrapped_error
 from hgpo.keys import canonical_json
-from hgpo.messages import without_thoughts
+from hgpo.messages import THOUGHT_TAG, without_thoughts
 from hgpo.plugins import BREAKS, Registry
+from hgpo.tool_calls import escape_in_calls, json_of_calls
 from hgpo.utils.text import safe_repr
 
 JSON, TOOL_CALL = "json", "tool_call"
@@ -29,6 +31,7 @@ FAILED = "Nothing happens"
 UNSEEN_CHANGES = ("You heat", "You cool", "You clean", "You turn on")
 """Prefixes of the answers to commands whose effect later observations do not show."""
 
+_CLOSED = re.compile(r"\s*</tool_call>")
 NO_CALL = "no tool call"
 """The key "tool_call" before the first call of an episode."""
 
@@ -114,21 +117,29 @@ def called(action: str | None) -> str | None:
     (`hgpo.storage.conversations`), whose last line is such a list or one call.
     """
     text = (action or "").strip()
-    opened = without_thoughts(text).split("<tool_call>")[1:]
-    tagged = [part.partition("</tool_call>")[0] for part in opened if "</tool_call>" in part]
-    calls = [call for part in tagged or {text, text.rpartition("\n")[2]} for call in _calls_in(part)]
+    answer = without_thoughts(escape_in_calls(text, THOUGHT_TAG))
+    closed = (value for _, end, value in json_of_calls(answer) if _CLOSED.match(answer, end))
+    calls = (
+        _calls_in(_parsed(text))
+        or [call for value in closed for call in _calls_in(value)]
+        or _calls_in(_parsed(text.rpartition("\n")[2]))
+    )
     try:
         return canonical_json(calls) if calls else None
     except RecursionError:  # nested too deep to compare
         return None
 
 
-def _calls_in(text: str) -> list[dict[str, Any]]:
-    """The tool call or the list of calls that a text is as JSON; none in other texts."""
+def _parsed(text: str) -> Any:
+    """The value of a text as JSON; None for other texts."""
     try:
-        value = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
-        return []
+        return None
+
+
+def _calls_in(value: Any) -> list[dict[str, Any]]:
+    """The tool call or the list of calls that a JSON value is; none in other values."""
     calls = value if isinstance(value, list) else [value]
     if not all(isinstance(call, dict) and {*call} in ({"name", "arguments"}, {"tool", "arguments"}) for call in calls):
         return []

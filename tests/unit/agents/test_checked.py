@@ -43,7 +43,7 @@ def test_valid_results_pass() -> None:
     own = template_of(Own())
     assert own.render(CONTEXT) == "a prompt"
     assert own.parse("Open Door") == ParsedAction("open door", True)
-    assert own.respond("Open door") == "Open door"  # parse changes actions to lower case
+    assert own.respond("Open  the door") == "Open  the door"  # parse writes lower case and single spaces
     assert template_of(COMPACT) is COMPACT
 
 

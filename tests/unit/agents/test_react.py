@@ -106,6 +106,8 @@ def test_a_response_is_the_inverse_of_reading_it():
 def test_an_endless_response_is_remembered_in_part():
     assert len(remembered("x" * 10_000_000, "look")) == MAX_REMEMBERED_CHARACTERS
     assert remembered("", "look") == "Action: look"
+    long = f"Action: {'x' * MAX_REMEMBERED_CHARACTERS}"
+    assert remembered(f"Thought: write it.\n{long}", long.removeprefix("Action: ")) == long
     assert remembered("x" * 10_000_000 + "\nlook", "look").endswith("\nAction: look")  # without the word "Action:"
 
 

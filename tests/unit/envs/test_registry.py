@@ -33,6 +33,17 @@ def test_a_function_that_says_it_makes_suites_will_do(monkeypatch):
     assert make("my_corridors:corridors", longest=5).tasks("train")[-1].id == "train/5"
 
 
+def test_an_option_may_be_called_name(monkeypatch):
+    module = ModuleType("named_corridors")
+
+    def corridors(name: str) -> CorridorSuite:
+        return CorridorSuite(len(name))
+
+    module.corridors = corridors
+    monkeypatch.setitem(sys.modules, "named_corridors", module)
+    assert make("named_corridors:corridors", name="three").tasks("train")[-1].id == "train/5"
+
+
 def test_what_is_not_declared_is_not_called(tmp_path):
     written = tmp_path / "written"
     with pytest.raises(ValueError, match="so it is not called"):

@@ -82,16 +82,28 @@ def test_no_listed_commands_and_a_score_of_0_are_recorded_as_such():
     [
         ("click[8 oz  |  250 ml]", "click[8 oz  |  250 ml]"),
         ("click[wine red]", "click[wine\xa0red]"),
+        ("click[mug]", "click[Mug]"),
+        ("click[cup]", "click[cup]"),
+        ("CLICK[CUP]", "click[cup]"),
+        ("click[cuP]", "click[cup]"),
         ("click[a b]", "click[a b]"),
         ("open door", "open door"),
         ("", ""),
     ],
 )
-def test_an_action_gets_the_spaces_of_the_command_that_is_listed(action, meant):
+def test_an_action_gets_the_spaces_and_the_case_of_the_command_that_is_listed(action, meant):
     episode = begun(Corridor(0))
-    listed = ["click[8 oz  |  250 ml]", "click[wine\xa0red]", "click[a b]", "click[a  b]", "look"]
+    listed = ["click[8 oz  |  250 ml]", "click[wine\xa0red]", "click[Mug]", "click[a b]", "click[a  b]", "click[cup]"]
     episode.info = {**episode.info, "admissible_commands": listed}
     assert episode.answer(Prompt("…", forgotten=0), said(action)).action.action == meant
+
+
+def test_an_environment_may_change_its_info_in_place():
+    info = {"won": False, "admissible_commands": ["open door"]}
+    episode = Episode(IDS, RULES, "a hall", info)
+    answer = episode.answer(Prompt("…", forgotten=0), said("open door"))
+    info["admissible_commands"][:] = ["go in"]
+    assert episode.finish(answer, ("a door", 0.0, False, False, info)).admissible
 
 
 def test_a_task_and_tools_that_only_the_reset_gives_stay_in_the_prompts():
@@ -101,6 +113,7 @@ def test_a_task_and_tools_that_only_the_reset_gives_stay_in_the_prompts():
     assert (episode.context().task, episode.context().tools) == ("open the door", ({"name": "look"},))
     episode.advance("look", ("a door", 0.0, False, False, {"won": False, "task": "go in", "tools": []}))
     assert (episode.context().task, episode.context().tools) == ("go in", ())
+    assert Episode(IDS, RULES, "a hall", {"won": False, "task": None}).context().task == ""
     episode = Episode(IDS, RULES, "a hall", {"won": False})
     episode.advance("look", ("a door", 0.0, False, False, {"won": False}))
     assert episode.info == {"won": False}

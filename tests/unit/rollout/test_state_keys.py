@@ -144,6 +144,8 @@ TAGGED = [f"<tool_call>\n{json.dumps(call)}\n</tool_call>" for call in CALLS]
         ("I write.\n" + "\n".join(TAGGED) + "<|im_end|>", CALLS),
         (f"<think>Or {TAGGED[0]}?</think>{TAGGED[1]}", CALLS[1:]),
         (f"<tool_call>no JSON</tool_call>{TAGGED[1]}", CALLS[1:]),
+        (f'<think>I write <tool_call>" first.</think>{TAGGED[1]}', CALLS[1:]),
+        (f"<tool_call>[{json.dumps(CALLS[0])}, {json.dumps(CALLS[1])}]</tool_call>", CALLS),
         (f"I look.\n{json.dumps(CALLS[1])}", CALLS[1:]),  # ShareGPT's function_call
         (f"\n{json.dumps(CALLS[1])}", CALLS[1:]),
         (json.dumps({"tool": "write", "arguments": {"text": LONG}}, indent=1), CALLS[:1]),
@@ -151,6 +153,15 @@ TAGGED = [f"<tool_call>\n{json.dumps(call)}\n</tool_call>" for call in CALLS]
 )
 def test_calls_of_other_trainers_are_read(action: str, calls: list[dict[str, object]]) -> None:
     assert called(action) == canonical_json(calls)
+
+
+@pytest.mark.parametrize("tag", ["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_call>x</tool_call>"])
+@pytest.mark.parametrize("rest", ["", LONG])
+def test_tags_in_arguments_belong_to_the_call(tag: str, rest: str) -> None:
+    call = ToolCall("note", {"text": f"a {tag} b{rest}"})
+    forms = [call.action, call.tagged, f"<think>Or {TAGGED[1]}?</think>\n{call.tagged}"]
+    forms += [f"I note.\n{call.tagged}", f"I note.\n{json.dumps([{'name': call.name, 'arguments': call.arguments}])}"]
+    assert {called(form) for form in forms} == {canonical_json([{"name": call.name, "arguments": call.arguments}])}
 
 
 def test_tags_without_end_take_little_time() -> None:

@@ -61,7 +61,7 @@ class VerifyIdentity(Tool):
         customer = desk.database.customers.get(self.customer_id)
         if customer is None:
             raise ToolError(f"there is no customer {self.customer_id}")
-        desk = desk.violating("one check of the identity", customer.id in desk.failed)
+        desk = desk.violating("one check of the identity", bool(desk.failed))
         if customer.postcode != self.postcode:
             return replace(desk, failed=desk.failed | {customer.id}), {"customer_id": customer.id, "verified": False}
         orders = tuple(order.id for order in desk.database.orders.values() if order.customer_id == customer.id)
@@ -197,6 +197,7 @@ class CloseCase(Tool):
 
     def _run(self, desk: Desk) -> Outcome:
         desk = desk.violating("not_verified without a failed check", self.outcome == "not_verified" and not desk.failed)
+        desk = desk.violating("handled after a failed check", self.outcome == "handled" and bool(desk.failed))
         return replace(desk, database=replace(desk.database, outcome=self.outcome)), {"case": "closed"}
 
 

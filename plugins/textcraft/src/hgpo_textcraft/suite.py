@@ -78,7 +78,9 @@ def _generated_suite(size: WorldSize, counts: Mapping[str, int], mode: str | Non
     in_training = all_goals - kept_back
     if in_training < 1:
         raise ValueError("world size: a world has one goal alone; make width or layers larger")
-    worlds = -(-counts["train"] // in_training)
+    worlds, most = -(-counts["train"] // in_training), _UNSEEN_WORLDS * in_training
+    if counts["train"] > most:
+        raise ValueError(f"train: {counts['train']} goals asked for; give at most {most}, the rest is valid_unseen's")
     if counts["valid_seen"] > worlds * kept_back:
         raise ValueError(
             f"valid_seen: {counts['valid_seen']} goals asked for, but the {worlds} worlds of {counts['train']} "

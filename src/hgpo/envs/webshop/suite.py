@@ -306,7 +306,9 @@ def _generated_suite(
 ) -> TaskSplits:
     noun_tagger(nouns)  # reject an unknown tagger at once
     in_training, kept_back = max(1, size.products // 2), max(1, size.products // 10)
-    shops = -(-counts["train"] // in_training)
+    shops, most = -(-counts["train"] // in_training), _UNSEEN_SHOPS * in_training
+    if counts["train"] > most:
+        raise ValueError(f"train: {counts['train']} goals requested; give at most {most}, the rest is valid_unseen's")
     if counts["valid_seen"] > shops * kept_back:
         raise ValueError(
             f"valid_seen: {counts['valid_seen']} goals requested, but the {shops} shops of {counts['train']} training "
