@@ -27,9 +27,9 @@ def test_a_model_that_cannot_be_loaded_does_not_block_the_next(
     assert main(words) == 0
 
 
-@pytest.mark.parametrize("verb", ["train", "eval"])
+@pytest.mark.parametrize("command", ["train", "eval"])
 def test_a_model_that_is_not_there_is_said_before_games_are_made(
-    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*_: object) -> None:
         raise AssertionError("the environment was asked for its games")
@@ -39,7 +39,7 @@ def test_a_model_that_is_not_there_is_said_before_games_are_made(
     words = {
         "train": ["train", str(RECIPE), "policy.model=./none", f"run.directory={str(tmp_path / 'runs')!r}"],
         "eval": ["eval", "./none", "--env", "corridor:CorridorSuite", "-o", str(tmp_path / "none.json")],
-    }[verb]
+    }[command]
     assert main(words) == 2
     assert "policy.model: no such model: ./none is not a folder or .gguf file" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

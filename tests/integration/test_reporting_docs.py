@@ -59,17 +59,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_every_command_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    verbs = [words[1] for words in COMMANDS]
-    assert {*verbs} == {"manifest", "train", "eval", "compare", "audit", "inspect", "export"}
-    for _, verb, *words in COMMANDS:
-        changed = dict(SMALLER if verb == "train" else {})
-        if verb == "train" and "training.updates=0" not in words:
+    commands = [words[1] for words in COMMANDS]
+    assert {*commands} == {"manifest", "train", "eval", "compare", "audit", "inspect", "export"}
+    for _, command, *words in COMMANDS:
+        changed = dict(SMALLER if command == "train" else {})
+        if command == "train" and "training.updates=0" not in words:
             changed["training.updates"] = 1
-        if verb == "compare" and not (folder / "runs/grpo-1").exists():
+        if command == "compare" and not (folder / "runs/grpo-1").exists():
             shutil.copytree(folder / "runs/gigpo-1", folder / "runs/grpo-1")
-        status = main([verb, *words, *(f"{name}={value}" for name, value in changed.items())])
+        status = main([command, *words, *(f"{name}={value}" for name, value in changed.items())])
         shown = capsys.readouterr()
-        assert status == (AUDITED.get(words[0], 0) if verb == "audit" else 0), (verb, words, shown.out, shown.err)
+        assert status == (AUDITED.get(words[0], 0) if command == "audit" else 0), (command, words, shown.out, shown.err)
     assert (folder / "alfworld-valid_unseen-1.json").exists()
     assert "booktabs" in (folder / "table.tex").read_text()
     assert (folder / "my-policy/README.md").exists()

@@ -1,6 +1,6 @@
-"""Each file of a run flipped, cut, emptied, exchanged, one at a time, before each verb.
+"""Each file of a run flipped, cut, emptied, exchanged, one at a time, before each command.
 
-The verb has to give the same result or an error that names the file; of rollouts and metrics that can be read in part,
+The command has to give the same result or an error that names the file; of rollouts and metrics readable in part,
 it may show the part and say so. It never shows a traceback. Another result in silence is allowed only where the damage
 can leave a file without checksums valid by its schema: a flipped bit, two exchanged files, or lines missing at the end.
 """
@@ -14,33 +14,33 @@ from random import Random
 from torture.damage import DAMAGES, Damage, cut, exchange, flip_bit
 from torture.invoking import Invocation
 from torture.outcomes import Outcome
-from torture.specimen import ON_RUNS, Specimen, Verb, make_specimen
+from torture.specimen import ON_RUNS, Command, Specimen, make_specimen
 
 
 def corruptions(folder: Path, rng: Random) -> Iterator[Outcome]:
-    """One file of a run is damaged, and one verb carried out."""
+    """One file of a run is damaged, and one command carried out."""
     specimen = make_specimen(folder.parent / "specimen")
     while True:
-        verb = rng.choice(ON_RUNS)
-        files = specimen.files(verb)
-        yield damaged(specimen, verb, rng.choice(files), folder / "case", rng)
+        command = rng.choice(ON_RUNS)
+        files = specimen.files(command)
+        yield damaged(specimen, command, rng.choice(files), folder / "case", rng)
 
 
-def damaged(specimen: Specimen, verb: Verb, name: str, folder: Path, rng: Random) -> Outcome:
+def damaged(specimen: Specimen, command: Command, name: str, folder: Path, rng: Random) -> Outcome:
     """One case."""
-    cwd = specimen.copy_for(verb, folder)
+    cwd = specimen.copy_for(command, folder)
     path = cwd / name
     if rng.random() < 0.15:
-        other = cwd / rng.choice([file for file in specimen.files(verb) if file != name])
+        other = cwd / rng.choice([file for file in specimen.files(command) if file != name])
         how, named = exchange(path, other), (path, other)
         detectable = has_checksum(path) or has_checksum(other) or path.suffix != other.suffix
     else:
         damage = rng.choice(DAMAGES)
         how, named = damage(path, rng), (path,)
         detectable = has_checksum(path) or not may_stay_valid(damage, path)
-    invocation = verb.run(cwd)
-    case = f"{verb.name}: {name} {how}"
-    return judged(case, verb, specimen, cwd, invocation, named, detectable=detectable)
+    invocation = command.run(cwd)
+    case = f"{command.name}: {name} {how}"
+    return judged(case, command, specimen, cwd, invocation, named, detectable=detectable)
 
 
 def has_checksum(path: Path) -> bool:
@@ -55,7 +55,7 @@ def may_stay_valid(damage: Damage, path: Path) -> bool:
 
 def judged(
     case: str,
-    verb: Verb,
+    command: Command,
     specimen: Specimen,
     cwd: Path,
     invocation: Invocation,
@@ -67,7 +67,7 @@ def judged(
     if invocation.fault:
         return Outcome("failed", case, invocation.fault)
     says_so = any(says(invocation.text, path) for path in named)
-    if invocation.status == 0 and (not detectable or _same(verb, specimen, cwd, invocation)):
+    if invocation.status == 0 and (not detectable or _same(command, specimen, cwd, invocation)):
         return Outcome("same", case)
     if says_so:
         return Outcome("error", case)
@@ -80,8 +80,8 @@ def says(text: str, path: Path) -> bool:
     return any(name in text for name in (path.name, f"{path.parent.parent.name}/{path.parent.name}"))
 
 
-def _same(verb: Verb, specimen: Specimen, cwd: Path, invocation: Invocation) -> bool:
+def _same(command: Command, specimen: Specimen, cwd: Path, invocation: Invocation) -> bool:
     try:
-        return verb.result(cwd, invocation) == specimen.results[verb.name]
+        return command.result(cwd, invocation) == specimen.results[command.name]
     except (ValueError, RecursionError):
         return False

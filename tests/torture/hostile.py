@@ -80,8 +80,8 @@ def conversations(made: Path, run: Path, cwd: Path, rng: Random) -> Outcome:
     name = rng.choice(["talk.jsonl", "talk.json"])
     text = json.dumps(lines) if name == "talk.json" else "".join(json.dumps(line) + "\n" for line in lines)
     (cwd / name).write_text(text, encoding="utf-8")
-    verb = rng.choice(["advantages", "inspect"])
-    return judged(f"{verb} of {name}: {json.dumps(lines)[:300]}", invoke([verb, name], cwd))
+    command = rng.choice(["advantages", "inspect"])
+    return judged(f"{command} of {name}: {json.dumps(lines)[:300]}", invoke([command, name], cwd))
 
 
 def replies(made: Path, run: Path, cwd: Path, rng: Random) -> Outcome:
@@ -154,8 +154,8 @@ def overrides(made: Path, run: Path, cwd: Path, rng: Random) -> Outcome:
     """Words of the command line that are none."""
     word = rng.choice([f"training.updates={hostile_text(rng)}", hostile_text(rng), f"{hostile_text(rng)}=1"])
     word = word.replace("\0", "")  # no process can be given one
-    verb = rng.choice([["train", str(run / "config.toml"), word, "--dry-run"], ["play", word], ["inspect", word]])
-    return judged(f"{verb[0]} {word[:200]!r}", invoke(verb, cwd))
+    command = rng.choice([["train", str(run / "config.toml"), word, "--dry-run"], ["play", word], ["inspect", word]])
+    return judged(f"{command[0]} {word[:200]!r}", invoke(command, cwd))
 
 
 def models(made: Path, run: Path, cwd: Path, rng: Random) -> Outcome:
@@ -173,8 +173,8 @@ def words(made: Path, run: Path, cwd: Path, rng: Random) -> Outcome:
     text = hostile_text(rng)
     rows = [dict(_sound_row(number), task_type=text, observation=text, action=text) for number in range(4)]
     (cwd / "steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    verb = rng.choice([["advantages", "steps.jsonl"], ["inspect", "steps.jsonl"], ["play", "steps.jsonl"]])
-    return judged(f"{verb[0]} of {text[:100]!r}", invoke(verb, cwd))
+    command = rng.choice([["advantages", "steps.jsonl"], ["inspect", "steps.jsonl"], ["play", "steps.jsonl"]])
+    return judged(f"{command[0]} of {text[:100]!r}", invoke(command, cwd))
 
 
 def judged(case: str, invocation: Invocation) -> Outcome:

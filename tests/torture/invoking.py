@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TRACEBACK = "Traceback (most recent call last)"
-_NO_SUCH_STATUS = 70  # of a process whose verb raised what nobody caught
+_NO_SUCH_STATUS = 70  # of a process whose command raised what nobody caught
 _MOST_SAID = 1 << 20  # bytes
 PATIENCE = 60.0
-"""Seconds after which a verb that takes two hangs."""
+"""Seconds after which a command that takes two hangs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """How a verb ended. `status` is negative where a signal ended it, None where it had to be ended because it hung."""
+    """How a command ended. `status` is negative where a signal ended it, None where it hung and was ended."""
 
     status: int | None
     out: str
@@ -58,7 +58,7 @@ NO_LIMITS = Limits()
 def invoke(
     arguments: Sequence[str | Path], cwd: Path, limits: Limits = NO_LIMITS, prepare: Callable[[], object] = list
 ) -> Invocation:
-    """Run one verb in `cwd`. `prepare` is called first, in its process."""
+    """Run one command in `cwd`. `prepare` is called first, in its process."""
     (out, out_end), (err, err_end) = _pipe(), _pipe()
     child = start(arguments, cwd, limits, prepare, out_end, err_end)
     os.close(out_end)
@@ -68,7 +68,7 @@ def invoke(
 
 
 def _pipe() -> tuple[int, int]:
-    """Reading and writing end of a pipe that holds all that a verb says: a file would be subject to the limits."""
+    """Reading and writing end of a pipe that holds all that a command says: a file would be subject to the limits."""
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _MOST_SAID)
     return reading, writing
@@ -82,7 +82,7 @@ def start(
     out: int | None = None,
     err: int | None = None,
 ) -> int:
-    """Start a verb and return its process id; its output goes to the descriptors, or nowhere."""
+    """Start a command and return its process id; its output goes to the descriptors, or nowhere."""
     child = os.fork()
     if child:
         return child

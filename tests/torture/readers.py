@@ -12,15 +12,15 @@ from random import Random
 
 from torture.invoking import Invocation, kill, start
 from torture.outcomes import Outcome
-from torture.specimen import MAKERS, ON_RUNS, RUN, Specimen, Verb, make_specimen
+from torture.specimen import MAKERS, ON_RUNS, RUN, Command, Specimen, make_specimen
 
-_TRAIN = next(verb for verb in MAKERS if verb.name == "train")
+_TRAIN = next(command for command in MAKERS if command.name == "train")
 _UPDATES = 8
 _HARD = (f"training.updates={_UPDATES}", "training.checkpoint_every=1", "training.keep_checkpoints=1")
 _KEPT = (f"{RUN}/metrics.jsonl", f"{RUN}/checkpoints")
-_WRITER = Verb("train", (*_TRAIN.arguments, *_HARD), _KEPT, on="nothing", compared=False)
+_WRITER = Command("train", (*_TRAIN.arguments, *_HARD), _KEPT, on="nothing", compared=False)
 _LOOKING = ("eval", "rollout", "advantages", "inspect", "export", "play")
-_READERS = tuple(verb for verb in ON_RUNS if verb.name in _LOOKING)
+_READERS = tuple(command for command in ON_RUNS if command.name in _LOOKING)
 _SAID_NOTHING = Invocation(0, "", "")
 _ADVICE = f"Delete the checkpoint folder {RUN}/checkpoints "  # of all of them
 
@@ -52,14 +52,14 @@ def _beside(specimen: Specimen, folder: Path, rng: Random, alone: str) -> Iterat
         yield Outcome("same", "training beside readers")
 
 
-def _read(verb: Verb, cwd: Path) -> Outcome:
-    for name in verb.writes:
+def _read(command: Command, cwd: Path) -> Outcome:
+    for name in command.writes:
         left = cwd / name
         if left.is_file():
             left.unlink()
-    arguments = verb if verb.name != "export" else _export_to(cwd)
+    arguments = command if command.name != "export" else _export_to(cwd)
     invocation = arguments.run(cwd)
-    case = f"{verb.name} beside a training"
+    case = f"{command.name} beside a training"
     if invocation.fault:
         return Outcome("failed", case, invocation.fault)
     if _ADVICE in invocation.text:
@@ -67,6 +67,6 @@ def _read(verb: Verb, cwd: Path) -> Outcome:
     return Outcome("error" if invocation.status else "same", case)
 
 
-def _export_to(cwd: Path) -> Verb:
+def _export_to(cwd: Path) -> Command:
     number = sum(path.name.startswith("exported") for path in cwd.iterdir())
-    return Verb("export", ("export", RUN, "-o", f"exported{number}"))
+    return Command("export", ("export", RUN, "-o", f"exported{number}"))

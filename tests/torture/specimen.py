@@ -1,4 +1,4 @@
-"""A finished run and one that was stopped, made once, and the verbs that are tried on copies of them."""
+"""A finished run and one that was stopped, made once, and the commands that are tried on copies of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TIMES = {*TIMED, "seconds", "latency", "sha256", "files"}  # the last two are c
 
 
 @dataclass(frozen=True, slots=True)
-class Verb:
+class Command:
     """A command on the run `corridor` in the folder where it is started.
 
     Attributes:
@@ -57,28 +57,30 @@ _TRAIN = ("train", str(RECIPE), *OVERRIDES, "training.keep_checkpoints=2", "run.
 _GENERATE = ("generate-games", "games", "--train", "40", "--valid-seen", "10", "--valid-unseen", "10")
 _EVALUATED = f"{RUN}/evaluations/held_out-3-t0.4-s7.json"
 ON_RUNS = (
-    Verb("resume", ("train", "--resume", RUN, "--trust", "--quiet"), _FINISHED, on="stopped"),
-    Verb("show", ("train", "--resume", RUN, "--trust"), compared=False),
-    Verb("eval", ("eval", RUN, "--trust", "--seeds", "7", "--quiet"), (_EVALUATED,)),
-    Verb("eval -o", ("eval", RUN, "--trust", "-o", "eval.json", "--quiet"), ("eval.json",)),
-    Verb("rollout", ("rollout", RUN, "--trust", "-o", "steps.jsonl", "--quiet"), ("steps.jsonl",), again=("--force",)),
-    Verb("advantages", ("advantages", RUN, "-o", "advantages.jsonl"), ("advantages.jsonl",), again=("--force",)),
-    Verb("inspect", ("inspect", RUN, "-o", "report.html"), ("report.html",)),
-    Verb("compare", ("compare", f"{RUN}:before", RUN)),
-    Verb("audit", ("audit", RUN)),
-    Verb("export", ("export", RUN, "-o", "exported"), ("exported",)),
-    Verb("play", ("play", RUN, "--trust")),
+    Command("resume", ("train", "--resume", RUN, "--trust", "--quiet"), _FINISHED, on="stopped"),
+    Command("show", ("train", "--resume", RUN, "--trust"), compared=False),
+    Command("eval", ("eval", RUN, "--trust", "--seeds", "7", "--quiet"), (_EVALUATED,)),
+    Command("eval -o", ("eval", RUN, "--trust", "-o", "eval.json", "--quiet"), ("eval.json",)),
+    Command(
+        "rollout", ("rollout", RUN, "--trust", "-o", "steps.jsonl", "--quiet"), ("steps.jsonl",), again=("--force",)
+    ),
+    Command("advantages", ("advantages", RUN, "-o", "advantages.jsonl"), ("advantages.jsonl",), again=("--force",)),
+    Command("inspect", ("inspect", RUN, "-o", "report.html"), ("report.html",)),
+    Command("compare", ("compare", f"{RUN}:before", RUN)),
+    Command("audit", ("audit", RUN)),
+    Command("export", ("export", RUN, "-o", "exported"), ("exported",)),
+    Command("play", ("play", RUN, "--trust")),
 )
 MAKERS = (
-    Verb("train", _TRAIN, _FINISHED, on="nothing", again=("--continue",)),
-    Verb("generate-games", _GENERATE, ("games",), on="nothing", compared=False, again=("--force",)),
+    Command("train", _TRAIN, _FINISHED, on="nothing", again=("--continue",)),
+    Command("generate-games", _GENERATE, ("games",), on="nothing", compared=False, again=("--force",)),
 )
-WRITERS = (*(verb for verb in ON_RUNS if verb.writes), *MAKERS)
+WRITERS = (*(command for command in ON_RUNS if command.writes), *MAKERS)
 
 
 @dataclass(frozen=True, slots=True)
 class Specimen:
-    """The runs, and of every verb, where nothing is wrong: its result, how long it took, and the files it left behind.
+    """The runs, and of every command without damage: its result, its duration and the files it left behind.
 
     `finished` and `stopped` hold the folder `RUN` each.
     """
@@ -89,28 +91,28 @@ class Specimen:
     seconds: dict[str, float]
     left: dict[str, frozenset[str]]
 
-    def copy_for(self, verb: Verb, folder: Path) -> Path:
+    def copy_for(self, command: Command, folder: Path) -> Path:
         """A fresh working directory for one case; whatever was there is removed."""
         shutil.rmtree(folder, ignore_errors=True)
-        if verb.on == "nothing":
+        if command.on == "nothing":
             folder.mkdir(parents=True)
         else:
-            shutil.copytree(self._begins(verb), folder)
+            shutil.copytree(self._begins(command), folder)
         return folder
 
-    def files(self, verb: Verb) -> list[str]:
+    def files(self, command: Command) -> list[str]:
         """All files of the run, by their names below the working directory; locks and hidden files are no data."""
-        folder = self._begins(verb)
+        folder = self._begins(command)
         found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
         return sorted(path.as_posix() for path in found if not path.name.startswith("."))
 
-    def _begins(self, verb: Verb) -> Path:
-        return self.stopped if verb.on == "stopped" else self.finished
+    def _begins(self, command: Command) -> Path:
+        return self.stopped if command.on == "stopped" else self.finished
 
 
 @cache
 def make_specimen(folder: Path) -> Specimen:
-    """Train both, and see what each verb makes of them. In one process every theme has the same."""
+    """Train both, and see what each command makes of them. In one process every theme has the same."""
     finished, stopped = folder / "finished", folder / "stopped"
     finished.mkdir(parents=True)
     made = invoke(_TRAIN, finished)
@@ -121,15 +123,15 @@ def make_specimen(folder: Path) -> Specimen:
         (stopped / RUN / name).unlink(missing_ok=True)
     shutil.rmtree(stopped / RUN / "checkpoints" / "3")
     specimen = Specimen(finished, stopped, {}, {}, {})
-    for verb in (*ON_RUNS, *MAKERS):
-        cwd = specimen.copy_for(verb, folder / "whole")
+    for command in (*ON_RUNS, *MAKERS):
+        cwd = specimen.copy_for(command, folder / "whole")
         began = time.monotonic()
-        invocation = verb.run(cwd)
+        invocation = command.run(cwd)
         if invocation.status:
-            raise RuntimeError(f"{verb.name} fails where nothing is wrong: {invocation.text}")
-        specimen.seconds[verb.name] = time.monotonic() - began
-        specimen.results[verb.name] = verb.result(cwd, invocation)
-        specimen.left[verb.name] = files_below(cwd)
+            raise RuntimeError(f"{command.name} fails where nothing is wrong: {invocation.text}")
+        specimen.seconds[command.name] = time.monotonic() - began
+        specimen.results[command.name] = command.result(cwd, invocation)
+        specimen.left[command.name] = files_below(cwd)
     return specimen
 
 

@@ -35,7 +35,7 @@ class _Bomb:
 
 
 def traps(folder: Path, rng: Random) -> Iterator[Outcome]:
-    """One trap, and one verb that walks past it."""
+    """One trap, and one command that walks past it."""
     run = make_specimen(folder.parent / "specimen").finished / RUN
     while True:
         cwd = folder / "case"

@@ -1,4 +1,4 @@
-"""The command line as a person meets it: every verb's help, its examples, and one clear line for each mistake."""
+"""The command line as a person meets it: every command's help, its examples, and one clear line for each mistake."""
 
 import os
 import re
@@ -13,19 +13,19 @@ from types import SimpleNamespace
 import pytest
 
 from hgpo.cli import main as cli
-from hgpo.cli.main import VERBS, _message_of, _verb_module, main
+from hgpo.cli.main import COMMANDS, _command_module, _message_of, main
 
 RUN = Path(__file__).parents[1] / "data" / "run"
 
 
 def test_help_of_every_verb_shows_examples_that_parse(capsys):
-    for verb in VERBS:
+    for command in COMMANDS:
         with pytest.raises(SystemExit) as stop:
-            main([verb, "--help"])
+            main([command, "--help"])
         assert stop.value.code == 0
         shown = capsys.readouterr().out
-        assert re.search(r"examples?:", shown), verb
-        for line in re.findall(rf"^  hgpo ({verb}.*)$", shown, re.MULTILINE):
+        assert re.search(r"examples?:", shown), command
+        for line in re.findall(rf"^  hgpo ({command}.*)$", shown, re.MULTILINE):
             words = shlex.split(re.split(r"\s{3,}", line)[0])
             assert parses(words), words
 
@@ -34,7 +34,7 @@ def parses(words):
     import argparse
 
     parser = argparse.ArgumentParser(exit_on_error=False)
-    _verb_module(words[0]).configure(parser)
+    _command_module(words[0]).configure(parser)
     return parser.parse_intermixed_args(words[1:])
 
 
@@ -167,14 +167,14 @@ def test_a_terminal_without_a_character_is_not_called_a_bad_name():
     assert _message_of(raised.value) == str(raised.value)
 
 
-@pytest.mark.parametrize("verb", ["advantages", "audit", "inspect"])
-def test_a_folder_whose_name_is_not_utf_8_is_named_with_the_remedy(verb, tmp_path, capsys):
+@pytest.mark.parametrize("command", ["advantages", "audit", "inspect"])
+def test_a_folder_whose_name_is_not_utf_8_is_named_with_the_remedy(command, tmp_path, capsys):
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     try:
         shutil.copytree(RUN, folder)
     except OSError:
         pytest.skip("this file system has only names in UTF-8")
-    assert main([verb, str(folder)]) == 2
+    assert main([command, str(folder)]) == 2
     error = capsys.readouterr().err
     assert f"{tmp_path / 'caf�'}" in error
     assert "is not valid UTF-8; rename the file or folder" in error

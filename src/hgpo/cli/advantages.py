@@ -59,7 +59,7 @@ examples:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the verb."""
+    """Add the arguments of the command."""
     parser.description = DESCRIPTION
     parser.add_argument("rollouts", type=Path, metavar="ROLLOUTS", help="run directory, file, or folder of files")
     add_estimator_argument(parser, "the estimator (default: hgpo)", "hgpo")
@@ -72,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit status."""
+    """Run the command and return the exit status."""
     from hgpo.estimators import compute_advantages, parse_options
     from hgpo.estimators.diagnostics import summarise_levels
     from hgpo.rollout.keyed_steps import describe_matches, keyed_steps

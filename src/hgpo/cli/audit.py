@@ -59,7 +59,7 @@ MOST_NAMED = 8
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the verb."""
+    """Add the arguments of the command."""
     parser.description = DESCRIPTION
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="result, run directory, log or folder")
     parser.add_argument(
@@ -78,7 +78,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit status."""
+    """Run the command and return the exit status."""
     from rich.console import Console
 
     from hgpo.evaluation.audit import audit, read_tasks

@@ -36,7 +36,7 @@ examples:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the verb."""
+    """Arguments of the command."""
     parser.description = DESCRIPTION
     parser.add_argument(
         "paths", nargs="+", metavar="PATH", help="[LABEL=]PATH or [LABEL=]RUN:NAME: run directory or JSON file"
@@ -63,7 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb."""
+    """Carry out the command."""
     from hgpo.report.compare_entries import read_entries
     from hgpo.report.compare_table import compare
 

@@ -50,7 +50,7 @@ OPTIONAL_PACKAGES = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the verb."""
+    """Arguments of the command."""
     parser.description = DESCRIPTION
     parser.add_argument("recipe", nargs="?", type=Path, metavar="RECIPE", help="with --engine: a recipe's name or file")
     parser.add_argument("overrides", nargs="*", metavar="section.name=value", help="settings that replace the recipe's")
@@ -58,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb."""
+    """Carry out the command."""
     if arguments.engine is None and arguments.recipe is not None:
         raise ValueError(
             "a recipe needs --engine verl; the built-in trainer checks one with `hgpo train RECIPE --dry-run`"

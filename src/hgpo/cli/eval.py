@@ -43,7 +43,7 @@ examples:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the verb."""
+    """Arguments of the command."""
     parser.description = DESCRIPTION
     parser.add_argument("policy", metavar="RUN_OR_MODEL", help="a run directory, or a model")
     parser.add_argument("overrides", nargs="*", default=[], metavar="section.name=value", help="settings, applied last")
@@ -79,7 +79,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb."""
+    """Carry out the command."""
     _check_arguments(arguments)
     from hgpo.runs.load_settings import as_overrides, is_run, settings_for
     from hgpo.utils.progress import Reporter

@@ -24,7 +24,7 @@ _OF_THE_RUN = {"optimizer.safetensors", "warm_start.json", "adapter_base.json", 
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the verb."""
+    """Arguments of the command."""
     parser.description = DESCRIPTION
     parser.add_argument("run", type=Path, metavar="RUN", help="a run directory")
     parser.add_argument(
@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb."""
+    """Carry out the command."""
     import sys
 
     from hgpo.evaluation.model_card import model_card

@@ -22,7 +22,7 @@ examples:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the verb."""
+    """Add the arguments of the command."""
     from hgpo.envs.alfworld.game import TASK_TYPES
     from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES
 
@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit status."""
+    """Run the command and return the exit status."""
     from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES
     from hgpo.envs.alfworld.tw_pddl.writing import generate_games
 

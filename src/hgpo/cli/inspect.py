@@ -34,7 +34,7 @@ examples:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the verb."""
+    """Add the arguments of the command."""
     parser.description = DESCRIPTION
     parser.add_argument("path", type=Path, metavar="PATH", help="run directory, file, or folder of files")
     parser.add_argument(
@@ -58,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit status."""
+    """Run the command and return the exit status."""
     from rich.console import Console
 
     from hgpo.report.rendering import fitting_page

@@ -1,5 +1,5 @@
 # PYTHON_ARGCOMPLETE_OK
-"""The `hgpo` command. Each verb is a module of `hgpo.cli`; large packages are imported only when needed."""
+"""The `hgpo` command. Each command is a module of `hgpo.cli`; large packages are imported only when needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from hgpo.utils.process import Terminated, pipe_safe_output, sigterm_interrupts
 from hgpo.utils.text import did_you_mean, visible, visible_lines
 
-VERBS = {
+COMMANDS = {
     "train": "train an agent from a recipe, or continue a run",
     "eval": "evaluate a run's policy, or any model, on a split, one episode per task and seed",
     "rollout": "play tasks with a policy and store every step",
@@ -48,13 +48,13 @@ INTERRUPTED, TERMINATED, BROKEN_PIPE = (128 + number for number in (2, 15, 13))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb and return the exit status.
+    """Run one command and return the exit status.
 
     0: success; 1: a check failed; 2: invalid input; 130: interrupted (Ctrl-C); 143: terminated (SIGTERM); 141: a pipe
-    or socket was closed. If standard output is closed, the verb continues without output.
+    or socket was closed. If standard output is closed, the command continues without output.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    parsed = argparse.Namespace(verb=None)
+    parsed = argparse.Namespace(command=None)
     with pipe_safe_output(), sigterm_interrupts():
         try:
             # On shared cores, OpenMP threads that spin for long while waiting slow tiny tensors down a hundredfold;
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.environ.setdefault("GOMP_SPINCOUNT", "200000")
             parsed = _parse(words)
             status = _run(parsed)
-            sys.stdout.flush()  # report a full disk as an error of the verb, not at exit
+            sys.stdout.flush()  # report a full disk as an error of the command, not at exit
             return status
         except KeyboardInterrupt as stop:
             return _report_stop(stop, parsed)
@@ -78,34 +78,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if _is_one_of(error, SERVER_ERRORS) and (hint := _resume_hint(parsed)):
                 message += f".{hint}"
             # the message may quote a file
-            sys.stderr.write(f"hgpo{f' {parsed.verb}' if parsed.verb else ''}: {visible_lines(message)}\n")
+            sys.stderr.write(f"hgpo{f' {parsed.command}' if parsed.command else ''}: {visible_lines(message)}\n")
             return 2
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
-    """Parse the verb and its arguments; imports only its module. Options and positional arguments may be mixed."""
+    """Parse the command and its arguments; imports only its module. Options and positional arguments may be mixed."""
     parser, parsers = _parsers()
     if "_ARGCOMPLETE" in os.environ:  # set by the shell function of argcomplete
         _complete(parser, parsers)
     if words and not words[0].startswith("-") and words[0] not in parsers:
-        raise ValueError(f"no such command: {words[0]}{did_you_mean(words[0], VERBS) or ';'} `hgpo --help` lists all")
+        raise ValueError(
+            f"no such command: {words[0]}{did_you_mean(words[0], COMMANDS) or ';'} `hgpo --help` lists all"
+        )
     if not words or words[0] not in parsers:
         parsed = parser.parse_args(words)
         parsed.print_help = parser.print_help
         return parsed
     parser = parsers[words[0]]
-    _verb_module(words[0]).configure(parser)
-    return parser.parse_intermixed_args(words[1:], argparse.Namespace(verb=words[0]))
+    _command_module(words[0]).configure(parser)
+    return parser.parse_intermixed_args(words[1:], argparse.Namespace(command=words[0]))
 
 
 def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
-    """The parser of the command, and one per verb, still to be configured by its module."""
+    """The parser of `hgpo`, and one per command, still to be configured by its module."""
     parser = argparse.ArgumentParser(prog="hgpo", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="store_true", help="print the version and exit")
-    verbs = parser.add_subparsers(dest="verb", metavar="COMMAND", title="commands")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     parsers = {
-        name: verbs.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
-        for name, summary in VERBS.items()
+        name: commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
+        for name, summary in COMMANDS.items()
     }
     return parser, parsers
 
@@ -116,14 +118,14 @@ def _complete(parser: argparse.ArgumentParser, parsers: dict[str, argparse.Argum
         import argcomplete
     except ImportError:
         return
-    for name, verb in parsers.items():
-        _verb_module(name).configure(verb)
+    for name, command in parsers.items():
+        _command_module(name).configure(command)
     argcomplete.autocomplete(parser)
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    if parsed.verb is not None:
-        status: int = _verb_module(parsed.verb).run(parsed)
+    if parsed.command is not None:
+        status: int = _command_module(parsed.command).run(parsed)
         return status
     if parsed.version:
         from importlib.metadata import version
@@ -134,8 +136,8 @@ def _run(parsed: argparse.Namespace) -> int:
     return 2
 
 
-def _verb_module(verb: str):  # type: ignore[no-untyped-def]
-    return importlib.import_module(f"hgpo.cli.{verb.replace('-', '_')}")
+def _command_module(command: str):  # type: ignore[no-untyped-def]
+    return importlib.import_module(f"hgpo.cli.{command.replace('-', '_')}")
 
 
 def _message_of(error: Exception) -> str | None:

@@ -30,7 +30,7 @@ SHOWN = 20
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the verb."""
+    """Arguments of the command."""
     parser.description = DESCRIPTION
     parser.add_argument("action", choices=("list", "build", "check"), help="see above")
     parser.add_argument(
@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb."""
+    """Carry out the command."""
     given = {"--env": arguments.env, "--split": arguments.split, "-o": arguments.output}
     if arguments.action == "build":
         if missing := [name for name, value in given.items() if value is None]:

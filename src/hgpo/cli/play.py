@@ -40,7 +40,7 @@ _WIDTH = 13  # of the names of a step's parts
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the verb."""
+    """Arguments of the command."""
     parser.description = DESCRIPTION
     parser.add_argument(
         "what",
@@ -60,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb."""
+    """Carry out the command."""
     from hgpo.runs.load_settings import is_run
     from hgpo.storage.schema import SUFFIXES
 

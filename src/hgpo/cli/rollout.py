@@ -18,7 +18,7 @@ examples:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the verb."""
+    """Arguments of the command."""
     parser.description = DESCRIPTION
     parser.add_argument("run", type=Path, metavar="RUN", help="a run directory")
     parser.add_argument("-o", "--output", type=Path, required=True, help="file to write (.parquet or .jsonl)")
@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb."""
+    """Carry out the command."""
     _refuse_mistakes(arguments)
     import dataclasses
 

@@ -22,7 +22,7 @@ examples:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the verb."""
+    """Add the arguments of the command."""
     from hgpo.envs.openenv.server import LOOPBACK, Limits
 
     limits = Limits()
@@ -54,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit status."""
+    """Run the command and return the exit status."""
     from hgpo.envs.openenv.protocol import is_loopback
     from hgpo.envs.openenv.server import EnvironmentServer, Limits, Served
     from hgpo.envs.registry import make

@@ -46,7 +46,7 @@ recipes that come with hgpo and with installed environments:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the verb."""
+    """Arguments of the command."""
     names = textwrap.fill(
         "  ".join(recipe_names()), 118, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
     )
@@ -87,7 +87,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the verb. Stores the run directory in `arguments.run_directory` for the message after an interruption."""
+    """Run the command. Stores the run directory in `arguments.run_directory` for the message after an interruption."""
     started = time.monotonic()
     if arguments.settings:
         print_settings()

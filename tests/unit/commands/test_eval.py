@@ -139,10 +139,10 @@ def test_what_cannot_be_evaluated_is_said(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("verb", "needed"), [("eval", "RUN_OR_MODEL"), ("manifest", "action")])
-def test_only_what_is_needed_is_called_required(verb: str, needed: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("command", "needed"), [("eval", "RUN_OR_MODEL"), ("manifest", "action")])
+def test_only_what_is_needed_is_called_required(command: str, needed: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main([verb])
+        main([command])
     assert capsys.readouterr().err.endswith(f"error: the following arguments are required: {needed}\n")
 
 

@@ -131,10 +131,10 @@ def test_the_pickles_of_a_run_from_elsewhere_are_not_read(
     assert "pickle files that can run code" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("verb", ["eval", "rollout", "play"])
-def test_what_plays_a_trusted_run_imports_them(verb: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", ["eval", "rollout", "play"])
+def test_what_plays_a_trusted_run_imports_them(command: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(run.parent)
-    assert main([*PLAYING[verb], str(run), "--trust"]) == 0
+    assert main([*PLAYING[command], str(run), "--trust"]) == 0
     assert (run.parent / "imported").exists()
 
 

@@ -71,8 +71,8 @@ def test_the_summary_as_json_names_the_key(talks: Path, capsys: pytest.CaptureFi
 def test_keys_that_do_not_exist_or_need_more(
     state: str, message: str, talks: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for verb in ("advantages", "inspect"):
-        assert main([verb, str(talks), "--state", state]) == 2
+    for command in ("advantages", "inspect"):
+        assert main([command, str(talks), "--state", state]) == 2
         assert message in capsys.readouterr().err
 
 

@@ -126,8 +126,8 @@ def help_of(script: str) -> str:
 
 
 def run_hgpo(words: list[str], *, parse_only: bool) -> None:
-    verb, *rest = words
-    if verb == "train":
+    command, *rest = words
+    if command == "train":
         if "verl" in rest and importlib.util.find_spec("verl") is None:
             assert _given_settings(_parse(words)).run.engine == "verl"  # a dry run composes verl's own settings
             return
@@ -136,9 +136,9 @@ def run_hgpo(words: list[str], *, parse_only: bool) -> None:
     _parse(words)  # exits on an unknown flag
     if parse_only:
         return
-    if verb == "eval" and not Path(rest[0]).is_dir():
+    if command == "eval" and not Path(rest[0]).is_dir():
         pytest.skip(f"needs the model {rest[0]}")
-    if verb == "doctor" and importlib.util.find_spec("verl") is None:
+    if command == "doctor" and importlib.util.find_spec("verl") is None:
         pytest.skip("needs verl")
     assert main(words) == 0
 
