@@ -236,8 +236,8 @@ class TrainingSettings(SettingsSection):
     )
     skip_zero_advantage: bool = Field(
         False,
-        description="Leave out samples whose advantage is exactly 0: only the KL and entropy terms would act on them. "
-        "The number of optimiser steps is computed from all samples.",
+        description="Leave out samples whose advantage is exactly 0: only the KL and entropy terms and the loss of a "
+        "shared critic would act on them. The number of optimiser steps is computed from all samples.",
     )
     skip_cut_responses: bool = Field(
         False,
