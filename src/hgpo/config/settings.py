@@ -384,8 +384,7 @@ class Config(SettingsSection):
 
     @property
     def run_directory(self) -> Path:
-        """`runs/<name>`."""
-        # unlike `Path.expanduser`, this leaves "~name" of an unknown user as it is
+        """`runs/<name>`; unlike `Path.expanduser`, it leaves "~name" of an unknown user as it is."""
         return Path(os.path.expanduser(self.run.directory)) / self.run.name
 
     @property
@@ -443,13 +442,9 @@ class Config(SettingsSection):
     @model_validator(mode="after")
     def _consistent(self) -> Config:
         if self.policy.model == "tiny" and not self.warm_start.enabled:
-            raise ValueError(
-                'policy.model = "tiny" starts from random weights: set warm_start.enabled = true, or name a model'
-            )
+            raise ValueError('policy.model = "tiny" has random weights: set warm_start.enabled = true, or name a model')
         if self.evaluation.split == self.environment.train_split:
-            raise ValueError(
-                "evaluation.split and environment.train_split are the same: the tasks would not be held out"
-            )
+            raise ValueError("evaluation.split and environment.train_split are equal: the tasks would not be held out")
         if self.verl.evaluate_only and self.run.engine != "verl":
             raise ValueError("verl.evaluate_only = true needs the verl engine: add --engine verl, or use `hgpo eval`")
         return self
