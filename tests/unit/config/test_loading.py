@@ -67,7 +67,7 @@ def test_a_models_name_is_taken_as_it_was_given(model):
         ("environment.options.colour=red", "has no option colour"),
         ("agent.template=chatty", "unknown prompt template 'chatty'; known: "),
         ("evaluation.split=train", "would not be held out"),
-        ("warm_start.enabled=false", "starts from random weights"),
+        ("warm_start.enabled=false", "has random weights"),
         ("warm_start.target_low=0.9", "target_low 0.9 exceeds target_high 0.5"),
         ("run.name=../x", "run.name"),
         ("verl.evaluate_only=true", "add --engine verl, or use `hgpo eval`"),
