@@ -87,7 +87,7 @@ def _json_value(value: Any) -> Any:
         return [type(value).__qualname__, value.name]
     if value is None or isinstance(value, (str, bool)):
         return value
-    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT_IN_FLOAT64:
+    if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, (int, float)):
         return value
@@ -123,7 +123,7 @@ def _json_object(value: Any) -> Any:
 
 def _json_array(array: np.ndarray[Any, Any]) -> Any:
     """Shape and digest of a numeric array, equal for equal numbers of any type; other arrays as nested lists."""
-    if array.dtype.kind in "OSUMm":
+    if array.dtype.kind in "OSUTMm" or array.dtype.names:
         return _json_value(array.tolist())
     if array.dtype.kind not in "iu" or not array.size or np.abs(array.astype(np.float64)).max() < _EXACT_IN_FLOAT64:
         array = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64) + 0.0  # -0.0 equals 0.0

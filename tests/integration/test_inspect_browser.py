@@ -481,6 +481,25 @@ def test_a_report_without_steps_opens(browser: Any, tmp_path: Path) -> None:
     assert watched.noted == []
 
 
+def test_single_things_and_zeros_are_written_as_such(browser: Any, tmp_path: Path) -> None:
+    """The pooled weight of level 1 is 0, and the losing step's advantage there is negative."""
+    usual = {"group": "g", "step": 0, "observation": "hall", "prompt": "p"}
+    rows = [{**usual, "trajectory": name, "reward": reward} for name, reward in (("a", 1), ("b", 0), ("c", 0))]
+    rows.append({**usual, "trajectory": "c", "step": 1, "observation": "cellar", "reward": 0})
+    page, _ = fitting_page(build_report(write(tmp_path / "00001.jsonl", rows)))
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    watched = Watched(browser, (tmp_path / "report.html").as_uri())
+    assert watched.page.inner_text("#counts").startswith("4 steps of 1 task in 1 update.")
+    watched.open("step", "#step=1/b/0&estimator=pooled")
+    assert "× weight 0 = 0" in (shown := watched.page.inner_text("#level-1"))
+    assert "−0 " not in f"{shown} "
+    watched.open("step", "#step=1/c/1")
+    assert "1 step of 1 trajectory; mean 0" in watched.page.inner_text("#level-0")
+    watched.open("step", "#step=1/b/-1")
+    assert watched.page.inner_text("h1") == "This step is not in the report"
+    assert watched.noted == []
+
+
 def initial(visit: Visit) -> str:
     return f"the initial {visit.observation[0]}"
 

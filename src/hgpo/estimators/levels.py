@@ -134,9 +134,7 @@ def inverse_scale(statistics: GroupStatistics, norm: Normalisation) -> FloatArra
     """1 / F of each group, float64[G]: F = std + epsilon for "mean_std_norm", 1 for "mean_norm"."""
     if norm.mode == "mean_norm":
         return np.ones_like(statistics.std_G)
-    divisor_G = statistics.std_G + norm.epsilon
-    divisor_G[divisor_G == 0.0] = 1.0  # equal values and epsilon 0: all deviations are 0
-    return 1.0 / divisor_G
+    return 1.0 / np.where(statistics.std_G > 0.0, statistics.std_G + norm.epsilon, 1.0)  # 1: all deviations are 0
 
 
 def leave_one_out(count_G: FloatArray) -> FloatArray:
@@ -158,8 +156,8 @@ def critic_level(level: Level, batch: StepBatch, gamma: float, norm: Normalisati
     time limit cut the trajectory. Every step is used, so all levels of a batch have the same advantages.
     """
     advantage_N = (discounted_errors(batch, gamma, 1.0) - batch.penalty)[level.row_N]
-    if norm.mode == "mean_std_norm":
-        advantage_N /= np.sqrt(np.mean(advantage_N**2)) + norm.epsilon
+    if norm.mode == "mean_std_norm" and (root := np.sqrt(np.mean(advantage_N**2))) > 0.0:
+        advantage_N /= root + norm.epsilon
     return replace(level, advantage_N=advantage_N, used_N=np.ones(len(advantage_N), dtype=np.bool_))
 
 

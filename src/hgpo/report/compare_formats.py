@@ -54,6 +54,7 @@ _INTERVAL = "In parentheses: 95 % CI over tasks."
 _DEVIATION = "±: standard deviation over n training seeds."
 _DETECTS = "detects: smallest true difference in points that these tasks or seeds find with 80 % power, at 5 %."
 _MARKDOWN = re.compile(r"[\\`*{}\[\]#|~$@]|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\.", re.IGNORECASE)
+_LIST_MARK = re.compile(r"^(\d*)([-+.)])(?=\s)")
 _LATEX = {
     "\\": r"\textbackslash{}",
     **{character: f"\\{character}" for character in "{}$&#%_"},
@@ -230,7 +231,7 @@ def as_markdown(comparison: Comparison, layout: str = "full") -> str:
 def markdown_text(text: str) -> str:
     """Text that stays text in Markdown, inside a table and outside: no markup, no HTML, no link."""
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return _MARKDOWN.sub(r"\\\g<0>", escaped)
+    return _LIST_MARK.sub(r"\1\\\2", _MARKDOWN.sub(r"\\\g<0>", escaped))
 
 
 def as_latex(comparison: Comparison, layout: str = "full") -> str:

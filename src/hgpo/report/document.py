@@ -294,7 +294,8 @@ class TextStore:
 
 def pack_payload(header: dict[str, Any], columns: Columns) -> str:
     """Header and columns as base64 of a zlib stream; the page's `unpack` (bytes.js) is its inverse."""
-    text = json.dumps(header, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
+    header_text = json.dumps(header, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = header_text.encode("utf-8", "replace")  # a path may not be valid UTF-8
     return base64.b64encode(zlib.compress(struct.pack("<I", len(text)) + text + columns.bytes(), 9)).decode("ascii")
 
 

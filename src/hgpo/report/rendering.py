@@ -15,6 +15,7 @@ from functools import cache
 from importlib.resources import files
 from string import Template
 
+from hgpo.messages import encodable
 from hgpo.report.charts import VEGA_MISSING
 from hgpo.report.document import packed_report
 from hgpo.report.report import Report
@@ -55,7 +56,7 @@ def page_of(title: str, data: str) -> str:
     return Template(_asset("page.html")).substitute(
         marker=MARKER,
         policy=html.escape(policy),
-        title=html.escape(f"{title} · hgpo inspect"),
+        title=html.escape(encodable(f"{title} · hgpo inspect")),
         style=style,
         library=library,
         script=script,

@@ -42,7 +42,7 @@ from hgpo.storage.schema import (
     place_of,
     truth,
 )
-from hgpo.storage.tables import joined_ids
+from hgpo.storage.tables import joined_ids, python_values
 
 _IN_ALL_ROWS_OR_NONE = {
     "penalty": "write 0 where nothing is subtracted",
@@ -76,18 +76,18 @@ def step_batch_from_table(table: pa.Table, file: Path | None = None) -> StepBatc
         file: Where the table was read from, for messages.
 
     Raises:
-        StorageError: A column is missing.
+        StorageError: A column is missing, or a nested time is no time of Python.
         ValueError: As `StepBatch.from_columns`; a `ColumnError` if a column has values in some rows only.
     """
-    values = _identified(_column_values(table, _stored_columns(table, file)))
+    values, first_step = _identified(_column_values(table, _stored_columns(table, file), file))
     seen = values["observation"]
     if len(seen) and all(isinstance(text, str) and _ADDRESS.search(text) for text in seen):
         problem = "has an object's address, as in all rows, so equal states would be different: write its content"
         raise ColumnError("observation", 0, f"{reprlib.repr(seen[0])} {problem}")
-    return _batch_of(values)
+    return _batch_of(values, first_step)
 
 
-def _column_values(table: pa.Table, stored: Mapping[str, str]) -> dict[str, Any]:
+def _column_values(table: pa.Table, stored: Mapping[str, str], file: Path | None) -> dict[str, Any]:
     """The values of the columns that `_stored_columns` found."""
     values = {}
     for name, key in stored.items():
@@ -96,43 +96,52 @@ def _column_values(table: pa.Table, stored: Mapping[str, str]) -> dict[str, Any]
             remedy = f"{_IN_ALL_ROWS_OR_NONE[name]}, or leave the column out of all rows"
             row = int(np.argmax(column.is_null().to_numpy()))
             raise ColumnError(key, row, f"missing value, though other rows have one; {remedy}")
-        values[name] = _values(column, name)
+        values[name] = _values(table, key, name, file)
     return values
 
 
-def _batch_of(values: Mapping[str, Any]) -> StepBatch:
-    """The batch of identified columns.
+def _batch_of(values: Mapping[str, Any], first_step: int) -> StepBatch:
+    """The batch of identified columns, whose steps were counted from `first_step` in the file.
 
     Raises:
         ValueError: As `StepBatch.from_columns`, or an observation was printed incompletely.
     """
     _check_complete(values)
-    return StepBatch.from_columns(**values)
+    try:
+        return StepBatch.from_columns(**values)
+    except ColumnError as error:
+        if not first_step or error.column != "step" or values["step"][error.row] is None:
+            raise
+        raise ColumnError("step", error.row, f"counted from 0, {error.problem}", error.other_row) from error
 
 
-def _identified(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns with trajectory ids that are unique and steps from 0; see the module's docstring."""
+def _identified(values: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+    """The columns with trajectory ids that are unique and steps from 0, and the first step in the file, 0 or 1.
+
+    See the module's docstring.
+    """
     found = dict(values)
     try:
         step_N = np.asarray(values["step"])
         if step_N.dtype.kind in "US":  # `StepBatch` rejects text
-            return found
+            return found, 0
         step_N = step_N.astype(np.float64)
         group_N, _ = intern("group", values["group"], allow_none=True)
         trajectory_N, _ = intern("trajectory", values["trajectory"], allow_none=True)
     except (ValueError, TypeError):  # `StepBatch` names the row
-        return found
+        return found, 0
     order_N = np.lexsort((step_N, trajectory_N))
     trajectory_N, group_N, step_N = trajectory_N[order_N], group_N[order_N], step_N[order_N]
     is_repeated = (np.diff(trajectory_N) == 0) & (np.diff(step_N) == 0)
     if (is_repeated & (np.diff(group_N) != 0)).any():
         found["trajectory"] = joined_ids(values["group"], values["trajectory"])
         trajectory_N = group_N * (trajectory_N[-1] + 1) + trajectory_N
-    if step_N.size and step_N.min() == 1:
+    if step_N.size and np.fmin.reduce(step_N) == 1:  # NaN for a missing step
         begun = len(np.unique(trajectory_N[step_N == 1]))
         if 2 * begun > len(np.unique(trajectory_N)):
-            found["step"] = np.asarray(values["step"], np.float64) - 1
-    return found
+            found["step"] = [None if step is None else step - 1 for step in values["step"]]
+            return found, 1
+    return found, 0
 
 
 def _check_complete(values: Mapping[str, Any]) -> None:
@@ -217,7 +226,7 @@ def _truths(column: pa.ChunkedArray) -> list[bool] | None:
     """The truth values of a column, False where one is missing; None where one is neither true nor false."""
     try:
         return [value is not None and truth(value) for value in column.to_pylist()]
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None
 
 
@@ -225,18 +234,17 @@ def _is_empty(column: pa.ChunkedArray) -> bool:
     return bool(column.null_count == len(column))
 
 
-def _values(column: pa.ChunkedArray, name: str) -> Any:
+def _values(table: pa.Table, key: str, name: str, file: Path | None) -> Any:
+    column = table.column(key)
     if name == "truncated":
         return _truths(column)
-    if pa.types.is_temporal(column.type):  # Python's types have no nanoseconds, and fewer years
-        column = column.cast(pa.string())
     is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     if is_number and not column.null_count:  # with nulls, integers would become floats, and None NaN
         return column.to_numpy()
     is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     if name in _REPETITIVE and (is_text or pa.types.is_dictionary(column.type)) and len(column):
         return _shared_values(column)
-    values = column.to_pylist()
+    values = python_values(table, key, file)
     if pa.types.is_nested(column.type) and name in KEY_COLUMNS:
         return [value if value is None else canonical_json(value) for value in values]
     return values
@@ -278,7 +286,7 @@ def _unfinished(table: pa.Table) -> Faults:
     if len(ended) < len(names) or "terminated" not in names:  # `truncated` alone marks only some ends
         return {}
     last: dict[Any, tuple[int, int]] = {}
-    places = zip(_trajectories(table), table.column("step").to_pylist(), strict=True)
+    places = zip(_trajectories(table), python_values(table, "step"), strict=True)
     for row, (trajectory, step) in enumerate(places):
         if isinstance(step, int):
             last[trajectory] = max(last.get(trajectory, (step, row)), (step, row))
@@ -287,7 +295,7 @@ def _unfinished(table: pa.Table) -> Faults:
 
 def _damaged(table: pa.Table, stored: Mapping[str, str], numbers: Sequence[int], problems: Problems) -> Faults:
     """The first wrong row of each trajectory that does not form a batch by itself."""
-    ids = _ids(table)
+    ids, first_step = _ids(table)
     for name in ("trajectory", "step"):
         table = table.set_column(table.column_names.index(name), name, pa.array(ids[name]))
     rows_of: defaultdict[Any, list[int]] = defaultdict(list)
@@ -297,21 +305,21 @@ def _damaged(table: pa.Table, stored: Mapping[str, str], numbers: Sequence[int],
     for rows in rows_of.values():
         places = [place_of(problems.file.name, numbers[row]) for row in rows]
         try:
-            _batch_of(_column_values(table.take(pa.array(rows, pa.int64())), stored))
+            _batch_of(_column_values(table.take(pa.array(rows, pa.int64())), stored, problems.file), first_step)
         except ColumnError as error:
             message = error.message_at(places.__getitem__).removeprefix(f"{places[error.row]}: ")
             faults[rows[error.row]] = (f"column {error.column!r}", message)
     return faults
 
 
-def _ids(table: pa.Table) -> dict[str, Any]:
-    """Group, trajectory and step of each row as `_identified` makes them."""
-    return _identified({name: table.column(name).to_pylist() for name in ("group", "trajectory", "step")})
+def _ids(table: pa.Table) -> tuple[dict[str, Any], int]:
+    """Group, trajectory and step of each row, and the first step, as `_identified` makes them."""
+    return _identified({name: python_values(table, name) for name in ("group", "trajectory", "step")})
 
 
 def _trajectories(table: pa.Table) -> list[Any]:
     """The id of each row's trajectory, unique in the table."""
-    return list(map(_key, _ids(table)["trajectory"]))
+    return list(map(_key, _ids(table)[0]["trajectory"]))
 
 
 def _key(value: Any) -> Any:

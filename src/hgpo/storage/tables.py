@@ -202,18 +202,25 @@ def _fits(value: Any) -> bool:
 
 
 def python_rows(table: pa.Table, file: Path) -> list[dict[str, Any]]:
-    """The rows of a table, which was read from `file`, with times as text: Python's have no nanoseconds, and few years.
+    """The rows of a table, which was read from `file`; see `python_values`."""
+    values = [python_values(table, name, file) for name in table.column_names]
+    return [dict(zip(table.column_names, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def python_values(table: pa.Table, name: str, file: Path | None = None) -> list[Any]:
+    """The values of a column, with times as text: Python's have no nanoseconds, and few years.
 
     Raises:
         StorageError: A nested time is no time of Python.
     """
-    for place, field in enumerate(table.schema):
-        if pa.types.is_temporal(field.type):
-            table = table.set_column(place, field.name, table.column(place).cast(pa.string()))
+    column = table.column(name)
+    if pa.types.is_temporal(column.type):
+        column = column.cast(pa.string())
     try:
-        return list(table.to_pylist())
+        return list(column.to_pylist())
     except (ValueError, OverflowError) as error:
-        raise StorageError(f"a nested time cannot be read ({error}); write it as text", file) from error
+        message = f"column {name!r}: a nested time cannot be read ({error}); write it as text"
+        raise StorageError(message, file) from error
 
 
 def joined_ids(groups: Iterable[Any], trajectories: Iterable[Any]) -> list[str | None]:

@@ -223,6 +223,9 @@ def test_a_negative_figure_is_no_formula() -> None:
         ("[x](http://evil)", r"\[x\](http\://evil)"),
         ("![x](y) `code` ~~z~~ &amp; www.evil", r"!\[x\](y) \`code\` \~\~z\~\~ &amp;amp; www\.evil"),
         ("$x$ #1 a@b", r"\$x\$ \#1 a\@b"),
+        ("1. base", r"1\. base"),  # else a list in the list of notes
+        ("- x 1. y", r"\- x 1. y"),
+        ("-1.5 +2", "-1.5 +2"),
     ],
 )
 def test_markdown_stays_text(text: str, escaped: str) -> None:

@@ -117,6 +117,13 @@ def test_a_critic_in_place_of_the_means_of_groups() -> None:
     np.testing.assert_allclose(term, 2.0 * expected / (root + 1e-6), rtol=1e-9)
 
 
+def test_a_critic_without_error_does_not_divide_by_nothing() -> None:
+    batch = StepBatch.from_columns(
+        group=[0, 0], trajectory=[0, 1], step=[0, 0], observation=["s", "s"], reward=[1, 2], value=[1, 2]
+    )
+    assert compute_advantages(batch, "hgpo", baseline="critic", epsilon=0).values.tolist() == [0.0, 0.0]
+
+
 @pytest.mark.parametrize("estimator", ["dr_grpo", "gigpo", "grpo", "hgpo", "mixed_effects", "reinforce", "rloo"])
 def test_returns_that_penalties_make_equal_are_equal(estimator: str) -> None:
     """100000.1 - 100000 is not .1 in floating point; dividing the difference by its std would give +-1."""

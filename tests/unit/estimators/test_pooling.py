@@ -95,4 +95,5 @@ def test_options_that_would_not_be_read_are_refused(option: dict[str, Any]) -> N
 def test_equal_returns_do_not_divide_by_nothing() -> None:
     runs = Runs.from_starts(np.array([True, False]))
     statistics = group_statistics(GroupedValues(np.ones(2)), runs, ddof=0)
-    assert inverse_scale(statistics, Normalisation(epsilon=0.0)).tolist() == [1.0]
+    for epsilon in (0.0, 1e-320):  # 1 / 1e-320 is infinite
+        assert inverse_scale(statistics, Normalisation(epsilon=epsilon)).tolist() == [1.0]

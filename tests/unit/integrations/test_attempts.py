@@ -1,5 +1,7 @@
 """Attempts as a batch of steps, and advantages back in their shape."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -61,6 +63,13 @@ def test_what_is_new_in_a_prompt():
     for prompt in ([1, 3, 4], [1], [1, 2, 5, 3]):
         with pytest.warns(ComparisonWarning, match="does not extend the previous prompt"):
             assert new_part([1, 2], [70, 8], prompt) == tuple(prompt)
+
+
+def test_a_long_thought_that_the_template_left_out_costs_little():
+    thought, answer, seen = list(range(50_000)), [-1, -2], list(range(100_000, 150_000))
+    start = time.process_time()
+    assert new_part([0], thought + answer, [0, *answer, *seen]) == tuple(seen)
+    assert time.process_time() - start < 1.0  # 5 seconds if every length is compared
 
 
 @pytest.mark.parametrize(

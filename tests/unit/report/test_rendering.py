@@ -1,9 +1,11 @@
+import os
 import re
 
 import pytest
 
 from hgpo.report.rendering import MARKER, content_security_policy, fitting_page
 from hgpo.report.report import build_report
+from hgpo.storage.schema import Notice
 
 
 def test_the_policy_names_digests_and_nothing_broader():
@@ -12,6 +14,15 @@ def test_the_policy_names_digests_and_nothing_broader():
     assert len(re.findall("sha256-", policy)) == 3
     assert not re.search(r"unsafe|\*|https?:|data:|blob:", policy)
     assert "connect-src 'none'" in policy
+
+
+def test_a_path_that_is_not_valid_utf_8_has_a_report(folder, tmp_path):
+    pytest.importorskip("vl_convert", reason='vl-convert-python is missing: pip install "hgpo[report]"')
+    path = tmp_path / os.fsdecode(b"\xff")
+    path.symlink_to(folder)
+    page, _ = fitting_page(build_report(path, notices=[Notice("damaged", path.name)]))
+    assert f"<title>{tmp_path}/? · hgpo inspect</title>" in page
+    page.encode()
 
 
 @pytest.mark.slow

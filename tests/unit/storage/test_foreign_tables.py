@@ -129,7 +129,26 @@ def test_times_with_nanoseconds_inside_messages_are_an_error(tmp_path: Path, cap
     talk = pa.array([[{"role": "assistant", "content": "go", "at": 1}]], pa.list_(kind))
     pq.write_table(pa.table({"group": [1], "reward": [1.0], "messages": talk}), tmp_path / "steps.parquet")
     assert main(["advantages", str(tmp_path / "steps.parquet")]) == 2
-    assert "steps.parquet: a nested time cannot be read (" in capsys.readouterr().err
+    assert "steps.parquet: column 'messages': a nested time cannot be read (" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("time", [pa.array([1], pa.timestamp("ns")), pa.array([10**17], pa.timestamp("ms"))])
+def test_times_that_python_lacks_inside_an_observation_are_an_error(tmp_path: Path, time: Any, capsys: Any) -> None:
+    seen = pa.ListArray.from_arrays(pa.array([0, 1, 1, 1, 1], pa.int32()), time)
+    pq.write_table(table(observation=seen), tmp_path / "steps.parquet")
+    for command in (["advantages"], ["inspect", "-o", str(tmp_path / "report.html")]):
+        assert main([command[0], str(tmp_path / "steps.parquet"), *command[1:]]) == 2
+        assert "steps.parquet: column 'observation': a nested time cannot be read (" in capsys.readouterr().err
+
+
+def test_steps_from_1_are_reported_as_such(tmp_path: Path, capsys: Any) -> None:
+    for steps, message in (
+        ([1, 3, 1, 2], "row 1: column 'step': counted from 0, trajectory 0 has step 2 but no step 1; "),
+        ([1, 1, 1, 2], "row 1: column 'step': counted from 0, trajectory 0 already has step 0 in "),
+    ):
+        pq.write_table(table(step=steps), tmp_path / "steps.parquet")
+        assert main(["advantages", str(tmp_path / "steps.parquet")]) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_trajectories_with_uuids_and_decimals_of_duckdb(tmp_path: Path) -> None:

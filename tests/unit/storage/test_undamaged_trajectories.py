@@ -106,3 +106,21 @@ def test_ids_of_parquet_may_be_of_a_kind_that_is_no_key(tmp_path, rows):
         batch, kept, notices = repaired(tmp_path / "1.parquet")
         assert (batch, kept) == (None, [])
         assert f"column {name!r}: value of type list cannot be a key" in str(notices[0])
+
+
+def test_a_missing_step_takes_only_its_trajectory_from_steps_from_1(tmp_path, write):
+    steps = [("a", 1), ("a", None), ("b", 1), ("b", 2), ("c", 1), ("c", 3)]
+    rows = [
+        {"group": 0, "trajectory": trajectory, "step": step, "observation": "hall", "reward": 0.0}
+        for trajectory, step in steps
+    ]
+    _, kept, notices = repaired(write(tmp_path / "1.jsonl", rows))
+    assert kept == [2, 3]
+    assert "missing value (None)" in notices[0].message
+
+
+def test_ids_that_are_times_with_nanoseconds(tmp_path):
+    columns = {"group": pa.array([1, 2], pa.timestamp("ns")), "trajectory": [0, 1], "step": [0, 0]}
+    table = pa.table({**columns, "observation": ["hall"] * 2, "reward": [float("nan"), 1.0]})
+    pq.write_table(table, tmp_path / "1.parquet")
+    assert repaired(tmp_path / "1.parquet")[1] == [1]

@@ -60,7 +60,7 @@ function worstGroups(data, level) {
   }
   const ordered = [...groups.values()].sort((a, b) => b.change - a.change || a.step - b.step);
   return h("section", {},
-    h("h2", {}, `HGPO's level ${level.k}, ${paper.name}: ${ordered.length.toLocaleString("en")} sampled groups with different prompts`),
+    h("h2", {}, `HGPO's level ${level.k}, ${paper.name}: ${counted(ordered.length, "sampled group")} with different prompts`),
     ordered.length ? longTable(["step", "observation", "members", "prompts", "advantage in the group", "among equal prompts"], ordered, ({ step }) => {
       const members = data.group(paper, step);
       return [

@@ -162,7 +162,7 @@ class Data {
   findStep(update, id, time) {
     for (let trajectory = 0; trajectory < this.trajectoryStart.length; trajectory++) {
       const first = this.trajectoryStart[trajectory];
-      if (this.update(first) === update && this.trajectoryId(trajectory) === id && time < this.trajectoryLength[trajectory]) return first + time;
+      if (this.update(first) === update && this.trajectoryId(trajectory) === id && time in this.stepsOfTrajectory(trajectory)) return first + time;
     }
     return -1;
   }

@@ -51,9 +51,14 @@ function shortened(text, length = 90) {
 
 function number(value, digits = 4) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  if (Number.isInteger(value) && Math.abs(value) < 1e9) return value.toLocaleString("en").replace("-", "−");
+  if (Number.isInteger(value) && Math.abs(value) < 1e9) return (value + 0).toLocaleString("en").replace("-", "−");  // + 0: no minus zero
   const rounded = Math.abs(value) >= 1e5 || Math.abs(value) < 1e-4 ? value.toExponential(2) : String(Number(value.toPrecision(digits)));
   return rounded.replace("-", "−");
+}
+
+/* A count with its noun: "1 step", "2,000 steps". */
+function counted(count, noun, plural = `${noun}s`) {
+  return `${count.toLocaleString("en")} ${count === 1 ? noun : plural}`;
 }
 
 function signed(value, digits = 3) {

@@ -68,7 +68,7 @@ function findView(data, query) {
   const tasks = [...new Set(steps.map((step) => data.steps.task[step]))];
   return [
     h("h1", {}, query ? ["Found: ", visible(query)] : "All tasks"),
-    h("p", { id: "found" }, `${steps.length.toLocaleString("en")} steps of ${tasks.length.toLocaleString("en")} tasks.`),
+    h("p", { id: "found" }, `${counted(steps.length, "step")} of ${counted(tasks.length, "task")}.`),
     longTable([data.unit, "task", "type", "trajectories", "won", "steps found"], tasks, (task) => {
       const trajectories = data.trajectoriesOfTask(task);
       return [

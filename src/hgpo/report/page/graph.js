@@ -51,7 +51,7 @@ function graphView(data, task) {
   return [
     h("div", { class: "scroll" }, svg(
       "svg",
-      { class: "graph", width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `transitions of all trajectories: ${nodes.length} states, ${edges.length} actions between them` },
+      { class: "graph", width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `transitions of all trajectories: ${counted(nodes.length, "state")}, ${counted(edges.length, "action")} between them` },
       svg("defs", {}, arrow("arrow"), arrow("arrow-won")), shownEdges, shownNodes,
     )),
     h("p", { class: "note" },
@@ -72,7 +72,7 @@ function radius(node) {
 function drawNode(data, node, share) {
   const unknown = node.kind === KINDS.ended && node.unknown;
   const name = node.kind === KINDS.observed ? plain(node.text) : node.kind === KINDS.won ? "won" : unknown ? "end" : "ended without winning";
-  const label = `${name}\n${node.visits} visits${node.mean === null ? "" : `, mean return ${number(node.mean)}`}`;
+  const label = `${name}\n${counted(node.visits, "visit")}${node.mean === null ? "" : `, mean return ${number(node.mean)}`}`;
   const mark = node.kind === KINDS.observed
     ? svg("circle", { r: radius(node), class: node.mean === null ? "only-reached" : "state", fill: node.mean === null ? null : rampColour(share(node.mean)), "data-visits": node.visits, "data-mean": node.mean })
     : svg("text", { class: node.kind === KINDS.won ? "end won" : "end lost" }, node.kind === KINDS.won ? "✓" : unknown ? "■" : "✗");
@@ -89,7 +89,7 @@ function lastSentence(text) {
 function drawEdge(data, nodes, edge) {
   const [from, to] = [nodes[edge.source], nodes[edge.target]];
   const kind = edge.won ? "edge won" : "edge";
-  const label = `${plain(edge.action)}\n${edge.steps.length} times`;
+  const label = `${plain(edge.action)}\n${counted(edge.steps.length, "time")}`;
   const path = svg("path", { class: kind, d: curve(from, to, edge), "marker-end": `url(#arrow${edge.won ? "-won" : ""})`, "data-times": edge.steps.length, "stroke-width": (edge.won ? 2 : 1) + 0.35 * Math.sqrt(edge.steps.length) });
   return svg("a", { href: data.stepLink(edge.steps[0]), tabindex: -1 }, svg("title", {}, label), path);
 }

@@ -33,11 +33,10 @@ function levelNames(data) {
 
 function countsLine(data) {
   const { steps, tasks, sampledSteps, sampledTasks } = data.count;
-  const whole = (count) => count.toLocaleString("en");
-  const of = data.unit ? ` in ${data.updates.length} ${data.unit}${data.updates.length === 1 ? "" : "s"}` : "";
-  const all = `${whole(steps)} steps of ${whole(tasks)} tasks${of}.`;
+  const of = data.unit ? ` in ${counted(data.updates.length, data.unit)}` : "";
+  const all = `${counted(steps, "step")} of ${counted(tasks, "task")}${of}.`;
   if (sampledSteps === steps) return `${all} All are in the report.`;
-  return `${all} The metrics count all of them; ${whole(sampledSteps)} steps of ${whole(sampledTasks)} whole tasks are in the report${data.unit ? `, spread evenly over the ${data.unit}s` : ""}.`;
+  return `${all} The metrics count all of them; ${counted(sampledSteps, "step")} of ${counted(sampledTasks, "whole task")} are in the report${data.unit ? `, spread evenly over the ${data.unit}s` : ""}.`;
 }
 
 function noticesBox(data) {
@@ -45,7 +44,7 @@ function noticesBox(data) {
   return h(
     "details",
     { class: "notice", open: true, id: "notices" },
-    h("summary", {}, `${data.notices.length} problem${data.notices.length === 1 ? "" : "s"} in the input`),
+    h("summary", {}, `${counted(data.notices.length, "problem")} in the input`),
     h("ul", {}, data.notices.map((notice) => h("li", {}, visible(notice)))),
   );
 }

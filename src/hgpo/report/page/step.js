@@ -87,7 +87,8 @@ function levelSection(data, estimator, level, step) {
     h("h3", {}, `${levelName(level)}: `, h("span", { class: "note" }, visible(level.name))),
     h("p", { class: used ? "" : "unused" }, used ? "Used: " : `Not used: ${data.unused[level.unused[step]]}. `,
       h("span", {}, "advantage ", figure("advantage", level.advantage[step]), " × weight ", figure("weight", level.weight[step]), " = ", figure("contribution", contribution))),
-    members.length ? h("p", {}, figure("size", members.length), " steps of ", figure("trajectories", trajectories.size), " trajectories; mean ", figure("mean", level.mean[step]), ", std ", figure("std", level.std[step]), ".") : "",
+    members.length ? h("p", {}, figure("size", members.length), members.length === 1 ? " step of " : " steps of ", figure("trajectories", trajectories.size),
+      trajectories.size === 1 ? " trajectory; mean " : " trajectories; mean ", figure("mean", level.mean[step]), ", std ", figure("std", level.std[step]), ".") : "",
     level.k === null ? episodeMembers(data, members, step) : groupMembers(data, estimator, level, members, step));
 }
 
@@ -98,7 +99,7 @@ function figure(name, value) {
 /* The episode level compares trajectories: one row for each. */
 function episodeMembers(data, members, step) {
   const trajectories = [...new Set(members.map((member) => data.steps.trajectory[member]))];
-  return h("details", {}, h("summary", {}, `${trajectories.length} trajectories`),
+  return h("details", {}, h("summary", {}, counted(trajectories.length, "trajectory", "trajectories")),
     table(["trajectory", "", "steps", "sum of rewards"], trajectories.map((trajectory) => {
       const own = trajectory === data.steps.trajectory[step];
       const steps = data.stepsOfTrajectory(trajectory);
@@ -112,7 +113,7 @@ function groupMembers(data, estimator, level, members, step) {
   const others = members.filter((member) => member !== step);
   const differing = prompt ? others.filter((member) => data.steps.prompt[member] !== prompt) : [];
   const ordered = [...differing, ...others.filter((member) => !differing.includes(member))];
-  const summary = prompt ? `${others.length} others, ${differing.length} of them with a different prompt` : `${others.length} others`;
+  const summary = counted(others.length, "other") + (prompt ? `, ${differing.length} of them with a different prompt` : "");
   const similarity = data.similarities(level, step);
   const rows = (member) => [
     h("span", {}, visible(data.trajectoryId(data.steps.trajectory[member]))),

@@ -8,7 +8,7 @@ function taskView(data, task, key) {
   const unit = data.unitOf(task);
   return [
     h("h1", {}, "Task ", visible(data.taskId(task))),
-    h("p", {}, unit ? `${unit}. ` : "", type ? ["Type ", visible(type), ". "] : "", `${trajectories.length} trajectories${won && `, ${won} won`}. `, neighbours(data, task)),
+    h("p", {}, unit ? `${unit}. ` : "", type ? ["Type ", visible(type), ". "] : "", `${counted(trajectories.length, "trajectory", "trajectories")}${won && `, ${won} won`}. `, neighbours(data, task)),
     h("h2", {}, "Transitions"),
     graphView(data, task),
     h("h2", {}, "Side by side"),
