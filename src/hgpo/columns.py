@@ -208,7 +208,7 @@ def _why_no_key(value: Any) -> str:
         bool(value != value)
     except Exception as error:
         return f"value of type {kind.__name__} cannot be compared ({error})"
-    return f"{value!r} does not equal itself, so it cannot be a key"
+    return f"{value!r} does not equal itself, so it cannot be a key; write a missing value as text"
 
 
 def is_array_like(kind: type) -> bool:
