@@ -140,7 +140,7 @@ def build_trainer(run: RunDirectory, config: Config, suite: LimitedSuite, report
         state = TrainingState.initial(with_adapter(start, config.policy.lora, seed=seed), settings, seed)
     elif (rank := adapter_rank(state.language_model.model)) != config.policy.lora.rank:
         raise ConfigError(
-            f"policy.lora.rank = {config.policy.lora.rank}, and the run's checkpoints have "
+            f"policy.lora.rank = {config.policy.lora.rank}, but the run's checkpoints have "
             f"{f'an adapter of rank {rank}' if rank else 'no adapter'}: set it to {rank} in {run.config}"
         )
     critic = build_critic(config, policies, state)

@@ -61,6 +61,13 @@ def converted_option(name: str, value: object, kind: Any) -> Any:
         ]
         reasons = [f"{'.'.join(map(str, place))}: {reason}" if place else reason for place, reason in found]
         raise ValueError(f"{name} = {value!r}: {'; or '.join(dict.fromkeys(reasons))}") from error
-    if isinstance(value, bool) and not isinstance(converted, bool):  # pydantic takes true as 1
+    if is_boolean_as_number(value, converted):
         raise ValueError(f"{name} = {value!r}: must be a number")
     return converted
+
+
+def is_boolean_as_number(given: object, converted: object) -> bool:
+    """Whether pydantic converted a boolean, or one in a list, to a number: it takes `true` as 1."""
+    if isinstance(given, (list, tuple)) and isinstance(converted, (list, tuple)):
+        return any(map(is_boolean_as_number, given, converted))
+    return isinstance(given, bool) and isinstance(converted, (int, float)) and not isinstance(converted, bool)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TRACEBACK = "Traceback (most recent call last)"
-_NO_SUCH_STATUS = 70  # of a process whose command raised what nobody caught
+_NO_SUCH_STATUS = 70  # of a process whose command ended with an uncaught exception
 _MOST_SAID = 1 << 20  # bytes
 PATIENCE = 60.0
 """Seconds after which a command that takes two hangs."""

@@ -24,7 +24,7 @@ from hgpo.config.recipes import Tree, written_settings
 from hgpo.config.settings import AdvantageSettings, Config, ConfigError, Engine, WarmStartSettings
 from hgpo.envs.registry import SUITES
 from hgpo.estimators import ESTIMATORS
-from hgpo.options import converted_options
+from hgpo.options import converted_options, is_boolean_as_number
 from hgpo.plugins import import_named
 from hgpo.policies.backends import AUTO, BACKENDS
 from hgpo.rollout.state_keys import make_key
@@ -99,7 +99,7 @@ def _validated(tree: Tree) -> Config:
         raise ConfigError("\n".join(map(_explain, named))) from error
     for name, value, _ in leaves(config):
         given: Any = reduce(lambda node, part: node.get(part, {}), name.split("."), tree)
-        if isinstance(given, bool) and not isinstance(value, bool):  # pydantic takes true as 1
+        if is_boolean_as_number(given, value):
             raise ConfigError(f"{name}: must be a number (got {given})")
     refuse_unread(config, config.run.engine)
     return config

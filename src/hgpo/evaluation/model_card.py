@@ -111,7 +111,7 @@ def _evaluations(run: RunDirectory) -> Iterator[str]:
 
 
 def _without_folders(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with the last part alone of paths in the user's folders."""
+    """The options with only the last part of absolute paths, which would name the user's folders."""
     absolute = {name for name, value in options.items() if isinstance(value, str) and value.startswith(("/", "~"))}
     return {name: Path(value).name if name in absolute else value for name, value in options.items()}
 

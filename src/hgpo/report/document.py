@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from hgpo.columns import FloatArray, IntArray
 from hgpo.estimators.base import Unused
 from hgpo.estimators.diagnostics import LEVEL_HEADINGS, SHARES
+from hgpo.messages import encodable
 from hgpo.report.charts import overview_charts
 from hgpo.report.estimator_comparison import level_estimator, whose_levels
 from hgpo.report.report import Report
@@ -295,7 +296,7 @@ class TextStore:
 def pack_payload(header: dict[str, Any], columns: Columns) -> str:
     """Header and columns as base64 of a zlib stream; the page's `unpack` (bytes.js) is its inverse."""
     header_text = json.dumps(header, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    text = header_text.encode("utf-8", "replace")  # a path may not be valid UTF-8
+    text = encodable(header_text).encode("utf-8")  # a path may not be valid UTF-8
     return base64.b64encode(zlib.compress(struct.pack("<I", len(text)) + text + columns.bytes(), 9)).decode("ascii")
 
 

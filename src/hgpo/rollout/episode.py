@@ -38,7 +38,8 @@ class EpisodeIds:
 class Answer:
     """A policy's response to a prompt, and the action read from it.
 
-    `admissible`: whether the environment listed the action; None if it listed none.
+    Attributes:
+        admissible: whether the environment listed the action; None if it listed no actions.
     """
 
     prompt: Prompt

@@ -95,7 +95,7 @@ def resume_command(path: Path) -> str:
 def _refuse_link(path: Path) -> None:
     """Refuse to write through a link, by which a run from elsewhere could change any file of the user."""
     if path.is_symlink():
-        raise RunDirectoryError(f"{path} is a link, and a run is not written through links: replace it by its content")
+        raise RunDirectoryError(f"{path} is a link, through which hgpo does not write: replace it by the file")
 
 
 class RunDirectory:

@@ -20,7 +20,7 @@ def as_overrides(given: Mapping[str, object]) -> list[str]:
 
     Example: `as_overrides({"agent.name": "react", "evaluation.split": None}) == ['agent.name="react"']`.
     """
-    # JSON is TOML for texts, numbers and lists of them; Python's own notation of a backslash is not.
+    # The JSON of texts, numbers and lists is valid TOML; Python's notation of a backslash is not
     return [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in given.items() if value is not None]
 
 

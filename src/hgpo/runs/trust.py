@@ -89,6 +89,8 @@ def settings_to_trust(config: Config, *, trains: bool = False) -> dict[str, str]
 def allow_settings(run: Path, named: Mapping[str, str], *, trusted: bool, say: Callable[[str], object]) -> None:
     """Print what the run's settings import or use outside of the run; reject it if the run is not trusted.
 
+    Folders of the run that are links are rejected as well: files would be written to and deleted from their targets.
+
     Args:
         run: the run's folder.
         named: `settings_to_trust` of the run's settings.
@@ -96,8 +98,17 @@ def allow_settings(run: Path, named: Mapping[str, str], *, trusted: bool, say: C
         say: shows a line.
 
     Raises:
-        UntrustedRunError: `named` is not empty, the run is not trusted, and it was made elsewhere or changed since.
+        UntrustedRunError: the run is not trusted, was made elsewhere or changed since, and `named` is not empty or a
+            folder of it is a link.
     """
+    linked = [
+        f"{path.name} to {path.resolve()}" for path in sorted(run.iterdir()) if path.is_symlink() and path.is_dir()
+    ]
+    if linked and not (trusted or made_here(run)):
+        raise UntrustedRunError(
+            f"{run} has links in place of folders, and files would be written to and deleted from their targets: "
+            f"{', '.join(linked)}. If these links are yours, add --trust"
+        )
     if not named:
         return
     listed = ", ".join(f"{value!r} ({setting})" for setting, value in named.items())

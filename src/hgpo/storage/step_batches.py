@@ -76,7 +76,7 @@ def step_batch_from_table(table: pa.Table, file: Path | None = None) -> StepBatc
         file: Where the table was read from, for messages.
 
     Raises:
-        StorageError: A column is missing, or a nested time is no time of Python.
+        StorageError: A column is missing, or Python's types cannot hold a nested time.
         ValueError: As `StepBatch.from_columns`; a `ColumnError` if a column has values in some rows only.
     """
     values, first_step = _identified(_column_values(table, _stored_columns(table, file), file))

@@ -211,7 +211,7 @@ def python_values(table: pa.Table, name: str, file: Path | None = None) -> list[
     """The values of a column, with times as text: Python's have no nanoseconds, and few years.
 
     Raises:
-        StorageError: A nested time is no time of Python.
+        StorageError: Python's types cannot hold a nested time.
     """
     column = table.column(name)
     if pa.types.is_temporal(column.type):

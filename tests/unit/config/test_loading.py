@@ -33,9 +33,9 @@ def test_a_dumped_config_loads_equal(tmp_path):
 
 
 def test_the_home_of_an_unknown_user_is_a_name_like_any_other():
-    config = load_config(None, [*TINY, "run.directory=~nobody-here/runs", "policy.model=~nobody-here/model"])
-    assert config.run_directory.as_posix() == "~nobody-here/runs/run"
-    assert config.policy.model == "~nobody-here/model"
+    config = load_config(None, [*TINY, "run.directory=~unknown-user/runs", "policy.model=~unknown-user/model"])
+    assert config.run_directory.as_posix() == "~unknown-user/runs/run"
+    assert config.policy.model == "~unknown-user/model"
 
 
 @pytest.mark.parametrize("model", ["C:\\models\\qwen", "it's", 'say "it\'s"', "two\tcolumns", "zero\u200bwidth", "ü"])
@@ -52,6 +52,7 @@ def test_a_models_name_is_taken_as_it_was_given(model):
         ("agent.history_length=1000000", "agent.history_length: Input should be less than or equal to 1000"),
         ("run.threads=100000", "run.threads: Input should be less than or equal to 1024"),
         ("training.learning_rate=true", "training.learning_rate: must be a number (got True)"),
+        ("evaluation.seeds=[123,true]", "evaluation.seeds: must be a number (got [123, True])"),
         ("rollout.tasks_per_update=1e26", "rollout.tasks_per_update: "),
         (f"training.updates={10**26}", "training.updates: Input should be less than or equal to 1000000000"),
         (f"rollout.group_size={10**26}", "rollout.group_size: Input should be less than or equal to 1000000000"),

@@ -102,6 +102,17 @@ def test_a_state_key_by_path_needs_trust(tmp_path: Path, home: Path) -> None:
     allow_settings(tmp_path, settings_to_trust(settings), trusted=True, say=print)
 
 
+def test_a_folder_that_is_a_link_needs_trust(tmp_path: Path, home: Path) -> None:
+    run, mine = run_of(tmp_path), tmp_path / "mine"
+    mine.mkdir()
+    (run / "evaluations").symlink_to(mine)
+    allow_settings(run, {}, trusted=False, say=print)
+    (run / SIGNATURE_FILE).unlink()
+    with pytest.raises(UntrustedRunError, match=rf"links in place of folders, .*evaluations to {mine}\. .* --trust"):
+        allow_settings(run, {}, trusted=False, say=print)
+    allow_settings(run, {}, trusted=True, say=print)
+
+
 def test_a_server_that_a_run_from_elsewhere_names_is_not_asked(tmp_path: Path) -> None:
     config, said = load_config(None, ["environment.name=openenv:http://127.0.0.1:1", "warm_start.enabled=true"]), []
     with pytest.raises(UntrustedRunError, match=r"or paths that would be used: 'openenv:http://127.0.0.1:1'"):

@@ -80,7 +80,9 @@ def _generated_suite(size: WorldSize, counts: Mapping[str, int], mode: str | Non
         raise ValueError("world size: a world has one goal alone; make width or layers larger")
     worlds, most = -(-counts["train"] // in_training), _UNSEEN_WORLDS * in_training
     if counts["train"] > most:
-        raise ValueError(f"train: {counts['train']} goals asked for; give at most {most}, the rest is valid_unseen's")
+        raise ValueError(
+            f"train: {counts['train']} goals asked for; the most is {most}: later worlds are valid_unseen's"
+        )
     if counts["valid_seen"] > worlds * kept_back:
         raise ValueError(
             f"valid_seen: {counts['valid_seen']} goals asked for, but the {worlds} worlds of {counts['train']} "

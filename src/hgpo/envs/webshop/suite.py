@@ -308,7 +308,9 @@ def _generated_suite(
     in_training, kept_back = max(1, size.products // 2), max(1, size.products // 10)
     shops, most = -(-counts["train"] // in_training), _UNSEEN_SHOPS * in_training
     if counts["train"] > most:
-        raise ValueError(f"train: {counts['train']} goals requested; give at most {most}, the rest is valid_unseen's")
+        raise ValueError(
+            f"train: {counts['train']} goals requested; the most is {most}: later shops are valid_unseen's"
+        )
     if counts["valid_seen"] > shops * kept_back:
         raise ValueError(
             f"valid_seen: {counts['valid_seen']} goals requested, but the {shops} shops of {counts['train']} training "
