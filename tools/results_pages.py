@@ -14,8 +14,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
 RESULTS = ROOT / "docs" / "results"
@@ -206,9 +204,9 @@ The angle is between the mean gradient and the exact gradient. The mean is over 
 
 
 def engines_page() -> str:
-    """The page of engines, samplers and the memory of log-probs."""
+    """The page of engines and samplers."""
     found = read("engines.json")
-    samplers, memory = read("samplers.cpu.json"), read("vocabulary_memory.cpu.json")
+    samplers = read("samplers.cpu.json")
     return f"""# Engines and samplers
 
 ## Built-in trainer and verl
@@ -222,11 +220,6 @@ engines learn; they do not rank the engines. The two figures before training are
 
     .venv-verl/bin/python benchmarks/engines.py FOLDER
 
-## CPU time of a step on verl
-
-{rows_section(read("verl_rows.json"))}
-    .venv-verl/bin/python benchmarks/verl_rows.py
-
 ## Samplers
 
 {samplers["model"]}, {samplers["episodes"]} episodes of at most {samplers["max_steps"]} steps, {samplers["response_tokens"]} tokens per response, two
@@ -234,30 +227,7 @@ CPU cores; medians of three rounds, for the relative speed of the ratios of a ro
 
 {samplers_table(samplers)}
     LD_PRELOAD=$PWD/.venv-vllm/lib/libiomp5.so .venv-vllm/bin/python benchmarks/samplers.py MODEL --episodes 32 --max-steps 8
-
-## Memory of log-probs
-
-With a vocabulary of {memory["vocabulary"]:,} and {memory["tokens"]:,} response tokens, log-probs add {memory["added_gib"]:.2f} GiB to the
-model's forward and backward pass; all logits alone would take {memory["all_logits_gib"]:.2f} GiB.
-
-    python benchmarks/vocabulary_memory.py
 """
-
-
-def rows_section(found: dict[str, Any]) -> str:
-    """CPU milliseconds per step by part, with verl's own rows in the queue and with rows as columns."""
-    server, parts = "server (stand-in, unchanged)", dict(found["milliseconds"])
-    unchanged = parts.pop(server)
-    lines = {**parts, "sum": np.sum(list(parts.values()), axis=0), server: unchanged}
-    return (
-        "CPU milliseconds per step outside training ranks and rollout servers, with verl's own rows in the queue and with rows as columns (the present form). "
-        f"The published ALFWorld recipe with generated games: {found['episodes']} episodes of {found['steps']} steps, {found['prompt_tokens']} prompt and "
-        f"{found['response_tokens']} response tokens per step; {found['measured_steps']:,} measured steps per column, on two cores with other work. Ranks and server "
-        "are stand-ins without a model. The server is the same in both columns and shows the effect of the other work.\n\n"
-    ) + markdown_table(
-        ["part", "verl's own rows", "columns"],
-        ([name, f"{before:.2f}", f"{after:.2f}"] for name, (before, after) in lines.items()),
-    )
 
 
 def samplers_table(found: dict[str, Any]) -> str:
