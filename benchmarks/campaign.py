@@ -83,9 +83,10 @@ class Campaign:
             return
         start = self._start()
         self.refuse_another_start(weights_of(start), {seed for _, seed in missing})
+        before = self._success_of_start(start)
         began = time.monotonic()
         with ThreadPoolExecutor(at_once) as pool:
-            waiting = [pool.submit(self._train, name, seed, start) for name, seed in missing]
+            waiting = [pool.submit(self._train, name, seed, start, before) for name, seed in missing]
             for number, one in enumerate(waiting, 1):
                 one.result()
                 left = (time.monotonic() - began) / number * (len(missing) - number) / 60
@@ -117,7 +118,7 @@ class Campaign:
         options += ["evaluation.games=1"] if self.judges_by_rollouts else [f"evaluation.split={CHOOSING_SPLIT}"]
         options += [f"training.updates={updates}"] if updates else []
         run = self._run(name, f"{name.replace(' ', '-')}-rate-{rate:g}", CHOOSING_SEED, start, options)
-        _, success, during = success_of(run)
+        success, during = success_of(run)
         if self.judges_by_rollouts:
             successes = [row["success"] for row in read_metrics(run)]
             success = round(float(np.mean(successes[-(len(successes) // 3) :])), 6)
@@ -128,9 +129,12 @@ class Campaign:
 
     def _run(self, name: str, folder: str, seed: int, start: Path, options: list[str]) -> RunDirectory:
         """One training from the common start, with one thread."""
-        own = [*self.row_settings(name), *options, f"run.seed={seed}", "run.threads=1"]
-        own += [f"policy.model={start}", "warm_start.enabled=false"]
+        own = [*self.row_settings(name), *options, f"run.seed={seed}", *self._from_start(start)]
         return train(self.folder, folder, Path(self.recipe), own)
+
+    def _from_start(self, start: Path) -> list[str]:
+        """Settings of every run that begins with the common start policy, whose success is measured once for all."""
+        return ["run.threads=1", f"policy.model={start}", "warm_start.enabled=false", "evaluation.before=false"]
 
     def row_settings(self, estimator: str) -> list[str]:
         """Settings of a row. Those for all trainings win, so that all rows can have one state key."""
@@ -143,11 +147,19 @@ class Campaign:
         options = [*self.overrides, *self._model, "training.updates=0", "evaluation.games=1"]
         return train(self.folder, "start", Path(self.recipe), options).start
 
-    def _train(self, name: str, seed: int, start: Path) -> None:
+    def _success_of_start(self, start: Path) -> float:
+        """Success of the start policy on the held-out tasks: of a stored training, else evaluated."""
+        for one in self.done:
+            if (one.settings, one.start) == (self.settings, weights_of(start)):
+                return one.before
+        options = [*self.overrides, *self._from_start(start), "training.updates=0"]
+        return evaluated_success(train(self.folder, "start-evaluated", Path(self.recipe), options))
+
+    def _train(self, name: str, seed: int, start: Path, before: float) -> None:
         rate = list(chosen_rate(name, self.settings))
         run = self._run(name, f"{name.replace(' ', '-')}-{seed}", seed, start, rate)
         minutes = round(read_json(run.summary)["seconds"] / 60, 1)  # with what an interrupted training did before
-        trained = Trained(name, seed, self.settings, weights_of(start), *success_of(run), minutes, *rate)
+        trained = Trained(name, seed, self.settings, weights_of(start), before, *success_of(run), minutes, *rate)
         with self._lock:
             self.done.append(trained)
             store(self.done)
@@ -158,11 +170,15 @@ def weights_of(start: Path) -> str:
     return hashlib.sha256((start / "model.safetensors").read_bytes()).hexdigest()[:12]
 
 
-def success_of(run: RunDirectory) -> tuple[float, float, float]:
-    """Success on the held-out tasks before and after, and of all rollouts between, 0-1."""
-    before, after = (read_evaluation(run.evaluation(name)).evaluation.success.mean for name in ("before", "after"))
+def evaluated_success(run: RunDirectory) -> float:
+    """Success on the held-out tasks after the last update, 0-1."""
+    return round(read_evaluation(run.evaluation("after")).evaluation.success.mean, 6)
+
+
+def success_of(run: RunDirectory) -> tuple[float, float]:
+    """Success on the held-out tasks after the last update, and of all rollouts, 0-1."""
     during = float(np.mean([row["success"] for row in read_metrics(run)]))
-    return round(before, 6), round(after, 6), round(during, 6)
+    return evaluated_success(run), round(during, 6)
 
 
 def show() -> None:

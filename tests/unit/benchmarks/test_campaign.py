@@ -11,6 +11,7 @@ import pytest
 import campaign
 import campaign_table
 from hgpo.config import load_config
+from hgpo.evaluation.result_files import read_evaluation
 from hgpo.runs.folder import RunDirectory
 from paired import Difference
 
@@ -201,3 +202,21 @@ def test_a_model_makes_the_start_and_is_no_setting_of_the_campaign(
     begun._start()
     assert f"policy.model={tmp_path / 'model.gguf'}" in options
     assert begun.settings == "smollm2"
+
+
+@pytest.mark.slow
+def test_the_start_is_evaluated_once_as_a_training_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign_table, "STORED", tmp_path / "campaign.json")
+    short = ["training.updates=1", "rollout.tasks_per_update=2", "rollout.group_size=2", "evaluation.games=32"]
+    start = Path(campaign.__file__).parent / "starts" / "alfworld-tiny"
+    begun = campaign.Campaign(tmp_path, "quickstart", short, start)
+    begun.run(range(1), ["gigpo", "grpo"], at_once=1)
+    options = [*short, "run.threads=1", f"policy.model={start}", "warm_start.enabled=false", "run.seed=5"]
+    whole = campaign.train(tmp_path, "whole", Path("quickstart"), options)
+    before = read_evaluation(whole.evaluation("before")).evaluation.success.mean
+    stored = campaign_table.stored()
+    assert before > 0
+    assert [one.before for one in stored] == [pytest.approx(before, abs=1e-6)] * 2
+    assert not (begun.folder / "gigpo-0" / "evaluations" / "before.json").exists()
+    monkeypatch.setattr(campaign, "train", None)  # a campaign that is continued evaluates the start no more
+    assert campaign.Campaign(tmp_path, "quickstart", short)._success_of_start(start) == stored[0].before
