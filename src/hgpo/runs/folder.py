@@ -270,8 +270,10 @@ def _problem_of_row(row: object) -> str:
     return f"{others[0]!r} is not a number of 64 bits" if others else ""
 
 
-def rewind_metrics(run: RunDirectory, update: int) -> None:
-    """Keep the rows of updates 1 to `update`; later ones, which will be made again, go to `metrics.superseded.jsonl`.
+def rewind_updates(run: RunDirectory, update: int) -> None:
+    """Keep the metrics and the stored steps of updates 1 to `update`; later updates will be made again.
+
+    Later rows of metrics go to `metrics.superseded.jsonl`; later steps are deleted.
 
     Raises:
         RunDirectoryError: A row up to `update` is missing or duplicate.
@@ -288,6 +290,9 @@ def rewind_metrics(run: RunDirectory, update: int) -> None:
         _append_rows(run.path / "metrics.superseded.jsonl", later)
     if run.metrics.exists():
         write_text(run.metrics, "".join(json.dumps(row) + "\n" for row in kept), durable=True)
+    for path in run.rollouts.glob("[0-9]*.parquet"):
+        if path.stem.isdecimal() and int(path.stem) > update:
+            path.unlink()
 
 
 def _wrong_update(rows: Sequence[Mapping[str, Any]], last: int) -> str:

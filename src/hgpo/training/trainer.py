@@ -33,7 +33,7 @@ from hgpo.policies.base import AnyPolicy, release_memory
 from hgpo.policies.language_model import LanguageModel
 from hgpo.rollout.records import to_step_batch
 from hgpo.runs.checkpoints import newest_complete
-from hgpo.runs.folder import RunDirectory, RunDirectoryError, append_metrics, lost_evaluations, rewind_metrics
+from hgpo.runs.folder import RunDirectory, RunDirectoryError, append_metrics, lost_evaluations, rewind_updates
 from hgpo.runs.metrics import GIB, peak_resident_gib, store_rollouts, update_row
 from hgpo.runs.trackers import Trackers
 from hgpo.steps import StepBatch
@@ -72,7 +72,7 @@ def restore_state(
             stored_evaluation(run, name)  # raises an error if the evaluation is damaged, before anything is trained
         reporter.say(f"Continuing from {folder}")
     update = restored.update if restored else 0
-    rewind_metrics(run, update)
+    rewind_updates(run, update)
     rewind_evaluations(run, update, settings.updates)
     if restored:
         restored.evaluations = set(training_evaluations(run))

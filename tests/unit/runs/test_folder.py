@@ -19,7 +19,7 @@ from hgpo.runs.folder import (
     open_run_directory,
     read_json,
     read_metrics,
-    rewind_metrics,
+    rewind_updates,
     write_json,
 )
 
@@ -158,9 +158,12 @@ def test_a_cut_last_row_is_left_out_and_a_damaged_middle_one_is_named(tmp_path):
 
 def test_rows_after_the_checkpoint_are_kept_aside(tmp_path):
     run = RunDirectory(tmp_path)
+    run.rollouts.mkdir()
     for update in (1, 2, 3):
         append_metrics(run, {"update": update})
-    rewind_metrics(run, 1)
+        run.rollout_file(update).touch()
+    rewind_updates(run, 1)
+    assert sorted(run.rollouts.iterdir()) == [run.rollout_file(1)]
     assert read_metrics(run) == [{"update": 1}]
     aside = (tmp_path / "metrics.superseded.jsonl").read_text().splitlines()
     assert [json.loads(line)["update"] for line in aside] == [2, 3]
@@ -204,7 +207,7 @@ def test_rows_before_the_checkpoint_that_are_missing_or_doubled_end_the_resumpti
         append_metrics(run, {"update": update})
     before = run.metrics.read_text() if updates else None
     with pytest.raises(RunDirectoryError, match=said):
-        rewind_metrics(run, 3)
+        rewind_updates(run, 3)
     assert before is None or run.metrics.read_text() == before
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from hgpo.runs.folder import RunDirectory, RunDirectoryError, RunInUseError, append_metrics, exclusive, rewind_metrics
+from hgpo.runs.folder import RunDirectory, RunDirectoryError, RunInUseError, append_metrics, exclusive, rewind_updates
 from hgpo.utils import files
 
 HOLDER = """
@@ -68,7 +68,7 @@ def test_a_file_is_not_written_through_a_link_in_a_run_from_elsewhere(tmp_path, 
 
     def resume():
         with exclusive(run.path):
-            rewind_metrics(run, 0)
+            rewind_updates(run, 0)
             append_metrics(run, {"update": 1})
 
     with pytest.raises(RunDirectoryError, match=f"{name} is a link"):

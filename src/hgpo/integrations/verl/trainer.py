@@ -66,7 +66,7 @@ from hgpo.rollout.eval_tasks import eval_task_id
 from hgpo.rollout.prompts import RolloutError
 from hgpo.rollout.records import StepRecord, summarise_trajectories, to_step_batch
 from hgpo.runs.checkpoints import is_complete
-from hgpo.runs.folder import RunDirectory, append_metrics, read_json, rewind_metrics, write_json
+from hgpo.runs.folder import RunDirectory, append_metrics, read_json, rewind_updates, write_json
 from hgpo.runs.metrics import store_rollouts, update_row
 from hgpo.training.value_model import ReturnScale
 from hgpo.utils.progress import Reporter, update_line
@@ -417,7 +417,7 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
             if not published.exists() or not is_complete(published):
                 self._publish()
             self.reporter.say(f"Continuing from {self._verl_folder()}")
-        rewind_metrics(self.run, self.global_steps)
+        rewind_updates(self.run, self.global_steps)
         rewind_evaluations(self.run, self.global_steps, self.total_training_steps)
 
     def _publish(self) -> None:
