@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from hgpo.config import Config, ConfigError, describe_settings, dump_config, load_config
+from hgpo.config.recipes import recipe_named
 from hgpo.runs.load_settings import settings_for
 
 TINY = ["warm_start.enabled=true"]
@@ -41,6 +42,12 @@ def test_the_home_of_an_unknown_user_is_a_name_like_any_other():
 @pytest.mark.parametrize("model", ["C:\\models\\qwen", "it's", 'say "it\'s"', "two\tcolumns", "zero\u200bwidth", "ü"])
 def test_a_models_name_is_taken_as_it_was_given(model):
     assert settings_for(model, environment="alfworld").policy.model == model
+
+
+@pytest.mark.parametrize("environment", ["alfworld", "webshop"])
+def test_a_model_is_evaluated_with_the_prompt_of_the_published_recipe(environment):
+    published = load_config(recipe_named(f"verl/{environment}"))
+    assert settings_for("some/model", environment=environment).agent == published.agent
 
 
 @pytest.mark.parametrize(
