@@ -10,7 +10,7 @@ from hgpo.config import Config, ConfigError, load_config
 from hgpo.runs.folder import open_run_directory
 from hgpo.runs.trust import allow_settings, settings_to_trust
 
-_OF_AN_ENVIRONMENT = {"alfworld": (), "webshop": ("agent.template=shop-reasoning", "environment.max_steps=15")}
+_OF_AN_ENVIRONMENT = {"alfworld": (), "webshop": ("agent.template=shop-reasoning", "environment.max_steps=30")}
 """Environment -> overrides of the default settings, as published."""
 _OF_OTHERS = ("agent.template=reasoning",)
 

@@ -45,9 +45,10 @@ def test_a_models_name_is_taken_as_it_was_given(model):
 
 
 @pytest.mark.parametrize("environment", ["alfworld", "webshop"])
-def test_a_model_is_evaluated_with_the_prompt_of_the_published_recipe(environment):
+def test_a_model_is_evaluated_with_prompt_and_step_limit_of_the_published_recipe(environment):
     published = load_config(recipe_named(f"verl/{environment}"))
-    assert settings_for("some/model", environment=environment).agent == published.agent
+    found = settings_for("some/model", environment=environment)
+    assert (found.agent, found.environment.max_steps) == (published.agent, published.environment.max_steps)
 
 
 @pytest.mark.parametrize(
