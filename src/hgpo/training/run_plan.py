@@ -200,7 +200,7 @@ def estimate_memory(
     backend = DEFAULT if policy.backend == AUTO else policy.backend
     options = converted_options(f"policy backend {backend!r}", BACKENDS.get(backend).make, policy.options, given=1)
     engine = backend == "vllm" and device.type == "cuda"
-    copies += backend != DEFAULT and not engine  # other samplers copy the weights
+    copies += backend not in (DEFAULT, "server") and not engine  # other samplers copy the weights in this process
     used = {
         "process": _LIBRARIES + (status_bytes("VmRSS") if device.type == "cpu" else 0),
         "weights": _FLOAT * trained + number * copies * model.parameters,

@@ -99,6 +99,12 @@ def test_adapters_alone_have_gradients_and_moments() -> None:
     assert parts["optimiser"] * GIB == 12 * adapters
 
 
+def test_a_servers_copy_of_the_weights_is_in_another_process() -> None:
+    served = ("policy.backend=server", "policy.options.url=http://127.0.0.1:9/v1", "policy.options.adapters=/tmp/none")
+    own, remote = (phases_of(config("policy.lora.rank=16", *backend))["the updates"] for backend in ((), served))
+    assert own["weights"] == remote["weights"]
+
+
 @pytest.mark.parametrize("rank", [0, 16])
 def test_a_critic_of_its_own_takes_as_much_as_the_policy(rank: int) -> None:
     settings = config("policy.precision=bfloat16", *([f"policy.lora.rank={rank}"] if rank else []))
