@@ -88,7 +88,7 @@ METRICS: dict[str, dict[str, str]] = {
     "Cost": {
         "seconds_collect": "wall time of the rollouts, in seconds; in verl's asynchronous modes, of waiting for rollouts",
         "seconds_advantages": "wall time of the estimator, in seconds",
-        "seconds_update": "wall time of the policy update, in seconds",
+        "seconds_update": "wall time of the policy update, in seconds; a critic's values and training included",
         "tokens_per_second": "prompt and response tokens divided by the sum of these three times",
         "peak_memory_gib": "peak memory so far in GiB: allocated CUDA memory, or resident memory of the process on a CPU; verl: allocated memory of the actor's or the critic's device, absent on CPUs",
         "out_of_memory": "built-in engine on CUDA: how often memory ran out and micro-batches were halved; absent if never",

@@ -46,7 +46,7 @@ def update_row(
         tasks_drawn: Tasks used by the run so far.
         seconds_collect: Wall time of the rollouts.
         seconds_advantages: Wall time of the estimator.
-        seconds_update: Wall time of the policy update.
+        seconds_update: Wall time of the update, a critic's values and training included.
         peak_memory_gib: Peak memory so far, in GiB; None if it was not measured.
     """
     rollout = rollout_metrics(played)

@@ -172,6 +172,7 @@ class Trainer:
         after_collect = time.perf_counter()
         release_memory(self.policy)
         values = self.critic.estimate(collected.steps) if self.critic else None
+        after_values = time.perf_counter()
         batch = to_step_batch(collected.steps, values, self.collector.settings.state)
         advantages = self.estimator(batch)
         after_advantages = time.perf_counter()
@@ -189,8 +190,8 @@ class Trainer:
             resampled_groups=collected.resampled_groups,
             tasks_drawn=collected.tasks_drawn,
             seconds_collect=after_collect - began,
-            seconds_advantages=after_advantages - after_collect,
-            seconds_update=after_update - after_advantages,
+            seconds_advantages=after_advantages - after_values,
+            seconds_update=after_update - after_advantages + after_values - after_collect,
             peak_memory_gib=peak_memory_gib(self.model.device),
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import torch
 from hgpo.config import CriticSettings, TrainingSettings
 from hgpo.policies.weights import Adapter, add_adapter
 from hgpo.rollout.records import to_step_batch
+from hgpo.training import trainer as trainer_module
 from hgpo.training.batching import Sample, ValueTarget
 from hgpo.training.critic import Critic
 from hgpo.training.losses import explained_variance, value_loss
@@ -324,3 +326,32 @@ def test_neither_policy_nor_head_moves_if_the_heads_gradient_is_not_finite() -> 
         update_policy(trained, gradient_samples(), TrainingSettings(kl_coefficient=0), np.random.default_rng(0))
     assert all(torch.equal(value, before[name]) for name, value in layers.state_dict().items())
     assert torch.count_nonzero(head.head.weight) == 0
+
+
+def test_a_critics_time_counts_as_time_of_the_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0]
+
+    def stage(seconds: int, result: object = None):
+        def run(*_: object) -> object:
+            clock[0] += seconds
+            return result
+
+        return run
+
+    collected = SimpleNamespace(steps=[], replaced=[], resampled_groups=0, tasks_drawn=1)
+    trainer = SimpleNamespace(
+        state=SimpleNamespace(update=0, tasks_drawn=0),
+        collector=SimpleNamespace(collect=stage(1, collected), settings=SimpleNamespace(state="observation")),
+        policy=SimpleNamespace(take_weights=stage(0)),
+        critic=SimpleNamespace(estimate=stage(10)),
+        estimator=stage(100),
+        _train=stage(1000),
+        run=None,
+        store_every=0,
+        model=SimpleNamespace(device=torch.device("cpu")),
+    )
+    monkeypatch.setattr(trainer_module, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(trainer_module, "to_step_batch", lambda *_: None)
+    monkeypatch.setattr(trainer_module, "update_row", lambda **row: row)
+    row = trainer_module.Trainer.one_update(trainer)
+    assert (row["seconds_collect"], row["seconds_advantages"], row["seconds_update"]) == (1, 100, 1010)
