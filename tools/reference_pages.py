@@ -54,11 +54,11 @@ METRICS: dict[str, dict[str, str]] = {
     "Policy update": {
         "loss": "the minimised loss, mean over mini-batches",
         "policy_loss": "the part of `loss` that depends on the advantages",
-        "kl": "k3 estimate of the KL divergence from the start policy: r − 1 − log r, with r the start's token probability over the policy's",
-        "entropy": "mean entropy of the response tokens' distributions, in nats",
+        "kl": "k3 estimate of the KL divergence from the start policy: r − 1 − log r, with r the start's token probability over the policy's; averaged by `training.loss_aggregation`",
+        "entropy": "mean entropy of the response tokens' distributions, in nats; averaged by `training.loss_aggregation` (verl with recomputed log-probs and no entropy bonus: over tokens)",
         "clip_fraction": "share of response tokens whose ratio was clipped, so that they have no gradient (`cispo`: whose weight was clipped)",
         "dual_clip_fraction": "share of response tokens that `training.dual_clip` bounds, with negative advantages (`gspo`, `cispo`: 0)",
-        "approximate_kl": "mean log-prob at sampling minus mean log-prob now, in nats",
+        "approximate_kl": "mean over response tokens of the log-prob before the update minus the log-prob in the update, in nats",
         "gradient_norm": "L2 norm of the gradient before clipping, mean over mini-batches",
         "samples": "steps that were trained on",
         "tokens": "response tokens that were trained on",
@@ -91,7 +91,7 @@ METRICS: dict[str, dict[str, str]] = {
         "seconds_update": "wall time of the policy update, in seconds; a critic's values and training included",
         "tokens_per_second": "prompt and response tokens divided by the sum of these three times",
         "peak_memory_gib": "peak memory so far in GiB: allocated CUDA memory, or resident memory of the process on a CPU; verl: allocated memory of the actor's or the critic's device, absent on CPUs",
-        "out_of_memory": "built-in engine on CUDA: how often memory ran out and micro-batches were halved; absent if never",
+        "out_of_memory": "built-in engine on CUDA: how often memory ran out in the policy update, so that micro-batches were halved; absent if never",
     },
 }
 """Topic -> key of a row of metrics.jsonl -> meaning; `k` in a key stands for a level or for `episode`."""
