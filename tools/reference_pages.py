@@ -103,7 +103,8 @@ def settings_page() -> str:
         "# Settings",
         "",
         "All settings with their defaults, written by `tools/reference_pages.py`; `hgpo train --settings` prints the same. A recipe sets them in",
-        "TOML tables, the command line as `section.name=value`. A setting that the chosen engine does not read is rejected if it is changed.",
+        "TOML tables, the command line as `section.name=value`. A setting that the chosen engine does not read is rejected if it is changed; the table",
+        "`verl` is ignored by the built-in engine.",
     ]
     for section, rows in groupby(describe_settings(), key=lambda row: row[0].split(".")[0]):
         lines += ["", f"## {section}", "", "| setting | default | meaning |", "|---|---|---|"]
