@@ -46,7 +46,7 @@ def plan_lines(config: Config, parameters: int, where: str) -> list[str]:
     """
     policy, rollout, updates = config.policy, config.rollout, config.training.updates
     about = "at most " if policy.model == "tiny" else ""  # its vocabulary is known after the demonstrations
-    adapters = f", of which adapters of rank {policy.lora.rank} are trained" if policy.lora.rank else ""
+    adapters = f" and trained adapters of rank {policy.lora.rank}" if policy.lora.rank else ""
     tasks, episodes = rollout.tasks_per_update, rollout.tasks_per_update * rollout.group_size
     return [
         f"Model: {policy.model}, {about}{parameters:,} parameters{adapters}, {where}",

@@ -183,7 +183,7 @@ class StartBuilder:
             report = warm_start.run(pairs, success, show_update, show_rollback)
         if report.stopped != "target":
             reasons = {
-                "overshoot": "one more update exceeds the target",
+                "overshoot": "a single update jumps over the target",
                 "budget": f"warm_start.max_updates = {settings.max_updates} are used up",
             }
             reporter.say(
