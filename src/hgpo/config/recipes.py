@@ -19,7 +19,6 @@ the one setting that it names.
 
 from __future__ import annotations
 
-import copy
 import os
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -131,9 +130,8 @@ def written_settings(path: Path | None, overrides: Sequence[str]) -> Tree:
         ConfigError: a file or an override is malformed.
     """
     tree: Tree = {}
-    for says in [] if path is None else read_chain(path):
-        tree = _laid_over(_without_options_of_others(tree, says), says)
-    tree = copy.deepcopy(tree)
+    for changes in [] if path is None else read_chain(path):
+        tree = _merged(_without_options_of_others(tree, changes), changes)
     for override in overrides:
         if override.partition("=")[0].strip() == EXTENDS:
             raise ConfigError(f"override {override!r}: `extends` can be set in a recipe file only")
@@ -159,16 +157,16 @@ def read_chain(path: Path) -> list[Tree]:
         if following.resolve() in {known.resolve() for known in chain[:-1]}:
             raise ConfigError(f"a recipe cannot extend itself: {shown}")
         try:
-            says = read_toml(following)
+            tree = read_toml(following)
         except ConfigError as error:
             raise ConfigError(f"{error} ({shown})" if trees else str(error)) from error
-        base = says.pop(EXTENDS, None)
+        base = tree.pop(EXTENDS, None)
         if base is not None and not isinstance(base, str):
             raise ConfigError(f"{following}: {EXTENDS} = {base!r} is not the path of a recipe")
-        agent = says.get("agent")
+        agent = tree.get("agent")
         if isinstance(agent, dict) and is_file(agent.get("template")):
             agent["template"] = str(following.parent / os.path.expanduser(agent["template"]))
-        trees.append(says)
+        trees.append(tree)
         following = None if base is None else _found(following.parent / base, base)
     return trees[::-1]
 
@@ -228,19 +226,19 @@ def apply_override(tree: Tree, override: str) -> None:
     node[name] = value
 
 
-def _laid_over(base: Tree, says: Tree) -> Tree:
+def _merged(base: Tree, changes: Tree) -> Tree:
     result = dict(base)
-    for name, value in says.items():
+    for name, value in changes.items():
         below = base.get(name)
-        result[name] = _laid_over(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+        result[name] = _merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
     return result
 
 
-def _without_options_of_others(base: Tree, says: Tree) -> Tree:
-    """`base` without the options of parts that `says` replaces."""
+def _without_options_of_others(base: Tree, changes: Tree) -> Tree:
+    """`base` without the options of parts that `changes` replaces."""
     result = dict(base)
     for section, chosen_by in _OPTIONS_OF.items():
-        below, above = base.get(section), says.get(section)
+        below, above = base.get(section), changes.get(section)
         if isinstance(below, dict) and isinstance(above, dict) and chosen_by in above:
             default = getattr(Config.model_fields[section].default, chosen_by)
             if above[chosen_by] != below.get(chosen_by, default):
