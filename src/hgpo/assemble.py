@@ -274,8 +274,8 @@ def open_policy(
     if not is_run(source) and settings.backend == "server":
         from hgpo.policies.openai import server_policy
 
-        usage = {"max_response_tokens": settings.max_response_tokens, "system_prompt": settings.system_prompt}
-        return OpenedPolicy(server_policy(settings.model, settings.options, warn=warn, **usage), settings.model)
+        arguments = {"max_response_tokens": settings.max_response_tokens, "system_prompt": settings.system_prompt}
+        return OpenedPolicy(server_policy(settings.model, settings.options, warn=warn, **arguments), settings.model)
     from hgpo.policies.wrappers import as_async
     from hgpo.training.load import RunPolicies, choose_sampler, load_language_model, make_backend_policy, use_threads
 

@@ -207,11 +207,11 @@ class ServerPolicy:
         try:
             raw = await self._connected().chat.completions.with_raw_response.create(**body)
         except openai.APIStatusError as error:
-            told = read_error(_document(error.response.text), error.status_code)
-            if told.response_was_cut:
+            reported = read_error(_document(error.response.text), error.status_code)
+            if reported.response_was_cut:
                 usage = {"completion_tokens": self._max_response_tokens}
                 return {"choices": [{"finish_reason": "length", "message": {}}], "usage": usage}, 1
-            raise self._failure(told, body, AnswerFailed) from error
+            raise self._failure(reported, body, AnswerFailed) from error
         except openai.APIConnectionError as error:
             if not self._answered:
                 raise ServerRefused(f"{self.server.url} cannot be reached: {reason(error)}") from error
@@ -231,21 +231,21 @@ class ServerPolicy:
         self._answered = True
         return document, raw.retries_taken + 1
 
-    def _failure(self, told: ServerError, body: Mapping[str, Any], other: type[AnswerFailed]) -> Exception:
+    def _failure(self, reported: ServerError, body: Mapping[str, Any], other: type[AnswerFailed]) -> Exception:
         """The exception for an error of the server; `other` if the error concerns this request only."""
-        if told.context_is_full:
-            return ServerContextFull(f"the context is full: {told}")
+        if reported.context_is_full:
+            return ServerContextFull(f"the context is full: {reported}")
         sent = body["extra_body"]
-        name = told.rejected(sent) if self.adapts else None
-        if name is not None and told.is_about_a_range and isinstance(sent[name], (int, float)):
-            return ServerRefused(f"{self.server.url} does not accept {name} = {sent[name]}: {told}")
+        name = reported.rejected(sent) if self.adapts else None
+        if name is not None and reported.is_about_a_range and isinstance(sent[name], (int, float)):
+            return ServerRefused(f"{self.server.url} does not accept {name} = {sent[name]}: {reported}")
         if name is not None:
-            return _ParameterRejected(name, told)
-        if told.concerns_all(self._answered):
-            return ServerRefused(f"{self.server.url} does not serve {self.model!r}: {told}")
-        return other(str(told))
+            return _ParameterRejected(name, reported)
+        if reported.concerns_all(self._answered):
+            return ServerRefused(f"{self.server.url} does not serve {self.model!r}: {reported}")
+        return other(str(reported))
 
-    def _adapt(self, name: str, told: ServerError, sent: Mapping[str, Any]) -> None:
+    def _adapt(self, name: str, reported: ServerError, sent: Mapping[str, Any]) -> None:
         """Rename or leave out a rejected parameter in all later requests, and say so once."""
         if name in self._rejected:
             return  # by a concurrent request
@@ -254,7 +254,7 @@ class ServerPolicy:
         other = _LENGTH_NAMES.get(name)
         if other is not None and other not in self._rejected and name == self._length_parameter:
             self._length_parameter, now = other, f"now sent as {other}"
-        self._warn(f"{self.model} does not accept {name} = {sent[name]} ({told}): {now}")
+        self._warn(f"{self.model} does not accept {name} = {sent[name]} ({reported}): {now}")
 
     def read(self, completion: Mapping[str, Any], body: Mapping[str, Any], requests: int, seconds: float) -> Response:
         """A completion as a response to `body`.
@@ -266,13 +266,13 @@ class ServerPolicy:
         text = text_of(choice["message"], MAX_CHARACTERS)
         if body.get("tools") and (called := calls_as_text(choice["message"])):
             text = f"{text}\n{called}".strip()
-        said = without_thoughts(text).strip()
-        if not said and (functions := called_functions(choice["message"])):
+        answer = without_thoughts(text).strip()
+        if not answer and (functions := called_functions(choice["message"])):
             raise AnswerFailed(
                 f"the answer is a call of {', '.join(map(name_of, functions))}, not text, but requests offer no tools: "
                 "turn off the server's tool parser, or set policy.options.native_tools = true with agent.name = 'tools'"
             )
-        if not said and choice.get("finish_reason") == "content_filter":
+        if not answer and choice.get("finish_reason") == "content_filter":
             raise AnswerFailed("the content filter of the server withheld the answer (finish_reason content_filter)")
         return Response(
             text=text,
@@ -341,14 +341,14 @@ def _estimate(text: str) -> int:
     return len(text) // 4 + 1
 
 
-def server_policy(model: str, options: Mapping[str, Any], **usage: Any) -> ServerPolicy:
-    """A policy for evaluation with a server; `options` are fields of `Server`, `usage` arguments of `ServerPolicy`.
+def server_policy(model: str, options: Mapping[str, Any], **arguments: Any) -> ServerPolicy:
+    """A policy for evaluation with a server; `options` are fields of `Server`, `arguments` those of `ServerPolicy`.
 
     Raises:
         ValueError: an unknown option, a wrong value, a missing `url`, or openai is not installed.
     """
     server = Server(**converted_options("policy backend 'server'", Server, options))
-    return ServerPolicy(server, model, **usage)
+    return ServerPolicy(server, model, **arguments)
 
 
 def missing_client() -> str | None:

@@ -212,12 +212,12 @@ def encode_demonstrations(
     """
     if not demonstrations:
         raise ValueError("there are no demonstrations to learn from")
-    usage = language_model.limits
+    limits = language_model.limits
     prompts = language_model.encoder.encode_prompts([prompt for prompt, _ in demonstrations])
     responses = language_model.encode_responses([response for _, response in demonstrations])
     for kind, encoded, limit in (
-        ("prompt", prompts, usage.prompt_tokens),
-        ("response", responses, usage.response_tokens),
+        ("prompt", prompts, limits.prompt_tokens),
+        ("response", responses, limits.response_tokens),
     ):
         if (longest := max(map(len, encoded))) > limit:
             raise ValueError(
