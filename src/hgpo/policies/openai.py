@@ -186,13 +186,10 @@ class ServerPolicy:
         messages = (
             native_messages(turns) if tools else [{"role": one.role, "content": encodable(one.text)} for one in turns]
         )
-        sent: dict[str, Any] = {
-            "temperature": temperature,
-            self._length_parameter: self._max_response_tokens,
-            **self.server.extra,
-        }
+        sent: dict[str, Any] = {"temperature": temperature, self._length_parameter: self._max_response_tokens}
         if temperature and self.server.sends_seed and request.seed is not None:
             sent["seed"] = request.seed % 2**31  # the most that some servers accept
+        sent |= self.server.extra
         kept = {name: value for name, value in sent.items() if name not in self._rejected}
         offered = {"tools": tools} if tools else {}
         return {"model": self.model, "messages": [*self._before, *messages], **offered, "extra_body": kept}
@@ -299,7 +296,7 @@ class ServerPolicy:
             estimated=prompt is None or written is None,
             parameters=dict.fromkeys(sorted(self._rejected))
             | sent
-            | ({"seed": "one per request"} if "seed" in sent else {}),
+            | ({"seed": "one per request"} if "seed" in sent and "seed" not in self.server.extra else {}),
         )
 
     def _connected(self) -> AsyncOpenAI:

@@ -7,6 +7,7 @@ import gc
 import logging
 import time
 
+import numpy as np
 import pytest
 
 from chat_server import ChatServer, says
@@ -56,3 +57,13 @@ def test_a_policy_that_is_forgotten_disturbs_no_other(caplog: pytest.LogCaptureF
     finally:
         gc.set_threshold(*before)
     assert not caplog.records
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_seed_among_the_extra_fields_is_sent_and_reported(temperature: float) -> None:
+    policy = ServerPolicy(Server("http://127.0.0.1:9/v1", extra={"seed": 5}), "m", max_response_tokens=8)
+    body = policy.body(Request("?", np.array([0.5])), temperature)
+    usage = policy.read({"choices": [{"message": {"content": "look"}}]}, body, 1, 0.0).usage
+    assert body["extra_body"]["seed"] == 5
+    assert usage is not None
+    assert usage.parameters["seed"] == 5
