@@ -210,9 +210,8 @@ class TrainingSettings(SettingsSection):
     )
     entropy_coefficient: float = Field(0.001, ge=0, description="Weight of the entropy bonus.")
     max_gradient_norm: float = Field(1.0, gt=0, description="Gradients are scaled down to this L2 norm.")
-    micro_batch_tokens: int = Field(
+    micro_batch_tokens: Positive = Field(
         8_192,
-        ge=1,
         description="Most tokens (padding included) per forward and backward pass. Bounds memory, not the update.",
     )
     max_logits: int = Field(

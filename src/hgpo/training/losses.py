@@ -22,10 +22,9 @@ from numpy.typing import NDArray
 from hgpo.config import Loss, LossAggregation
 from hgpo.training.batching import Sample
 
-MAX_LOG_RATIO = 20.0  # keeps exp() finite; the losses clip far below it
+MAX_LOG_RATIO = 20.0  # keeps exp() finite and above 0; the losses clip far below it
 _MAX_SEQUENCE_LOG_RATIO = 10.0  # of GSPO's mean over tokens; far above any clip
 _MAX_KL = 10.0
-_MAX_LOG_WEIGHT = 20.0  # in both directions: keeps exp() finite and above 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +288,7 @@ def importance_weights(
 
     Example: probabilities 0.3 and 0.6 in the trainer, 0.2 and 0.1 in the sampler, with a cap of 2: `[1.5, 2.0]`.
     """
-    weight_N: NDArray[np.float32] = np.exp((trainer_N - sampler_N).clip(-_MAX_LOG_WEIGHT, _MAX_LOG_WEIGHT))
+    weight_N: NDArray[np.float32] = np.exp((trainer_N - sampler_N).clip(-MAX_LOG_RATIO, MAX_LOG_RATIO))
     return weight_N if cap is None else weight_N.clip(max=cap)
 
 

@@ -160,7 +160,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, settings: TrainingSettin
     warmup = settings.warmup_updates
     rate = settings.learning_rate * min(1.0, update / (warmup + 1))
     if settings.learning_rate_schedule == "cosine" and update > warmup:
-        rate *= (1 + cos(pi * min(1.0, (update - 1 - warmup) / max(settings.updates - warmup, 1)))) / 2
+        rate *= (1 + cos(pi * (update - 1 - warmup) / (settings.updates - warmup))) / 2
     for group in optimizer.param_groups:
         group["lr"] = rate
 

@@ -161,7 +161,7 @@ def prompt_end_states(
             state_UH = body(**inputs, **columns).last_hidden_state[:, -token_BT.shape[1]]
         else:
             packed = lay_out_trees(chosen, pack(chosen, row_tokens), model.device)
-            length_U = np.array([max(1, len(sample.response_ids)) for sample in chosen])
+            length_U = np.array([len(sample.response_ids) for sample in chosen])
             state_UH = at_prompt_ends(body(**packed.inputs).last_hidden_state, packed, length_U)
     state_BH: torch.Tensor = state_UH[torch.from_numpy(place_B).to(model.device)]
     return state_BH
