@@ -96,12 +96,12 @@ def add_adapter(model: Any, adapter: Adapter, *, seed: int) -> Any:
             raise ValueError(f"policy.lora.targets = {targets!r}: {error}") from error
 
 
-def _as_it_is(weight: torch.Tensor) -> torch.Tensor:
+def _unchanged(weight: torch.Tensor) -> torch.Tensor:
     return weight
 
 
 def save_adapter(
-    model: Any, folder: Path, *, whole: Callable[[torch.Tensor], torch.Tensor] = _as_it_is, write: bool = True
+    model: Any, folder: Path, *, whole: Callable[[torch.Tensor], torch.Tensor] = _unchanged, write: bool = True
 ) -> None:
     """Write the adapter of `model` and the fingerprint of its frozen weights.
 
@@ -256,7 +256,7 @@ def untie(config: Any) -> None:
         part.tie_word_embeddings = False
 
 
-def fingerprint(model: Any, whole: Callable[[torch.Tensor], torch.Tensor] = _as_it_is) -> str:
+def fingerprint(model: Any, whole: Callable[[torch.Tensor], torch.Tensor] = _unchanged) -> str:
     """SHA-256 of the frozen weights in the order of their names; `whole` as for `save_adapter`.
 
     Weights are rounded to bfloat16, so that the type in which the model was loaded does not matter.

@@ -83,7 +83,7 @@ logger = logging.getLogger(__name__)
 _LOGIT_TOLERANCE = 1e-3  # of logits computed in two ways; a scale or a cap changes them by far more
 _ENLARGED = 100.0  # factor on hidden states, since a cap hardly changes small logits
 _TOLERANCE, _LOW_TOLERANCE = 1e-3, 5e-2  # of hidden states (float32, other types); an ignored mask changes them more
-_TRIED = ([0, 1, 2, 3, 4, 5], [0, 1, 2, 5, 4])  # two samples with a common prefix; every vocabulary has these ids
+_PROBE_IDS = ([0, 1, 2, 3, 4, 5], [0, 1, 2, 5, 4])  # two samples with a common prefix; every vocabulary has these ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def row_tokens(model: Any, setting: SharePrefixes, samples: Sequence[Sample], ma
     shares = setting
     if shares == "auto":
         shares = model.config.get_text_config().hidden_size >= _WIDE_ENOUGH
-    if not (samples and shares and reads_trees(model)):
+    if not (samples and shares and accepts_trees(model)):
         return None
     longest = max(sample.token_count for sample in samples) - 1
     return row_width(longest, max_tokens) if longest <= max_tokens else None
@@ -200,18 +200,18 @@ def lay_out_trees(samples: Sequence[Sample], trees: Sequence[PrefixTree], device
     )
 
 
-def reads_trees(model: Any) -> bool:
+def accepts_trees(model: Any) -> bool:
     """Whether `model` accepts any attention mask and computes a branch like a separate row; tested once per model."""
-    if model not in _reads:
-        _reads[model] = _reads_checked(model)
-    return _reads[model]
+    if model not in _accepts:
+        _accepts[model] = _check_trees(model)
+    return _accepts[model]
 
 
-_reads: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+_accepts: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
 
 @torch.no_grad()
-def _reads_checked(model: Any) -> bool:
+def _check_trees(model: Any) -> bool:
     config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     looks_back = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
@@ -220,22 +220,22 @@ def _reads_checked(model: Any) -> bool:
         return False
     with adapter_off(model):  # its dropout would make two passes differ
         try:
-            return _makes_the_same_of_a_branch(parts[0], model.device)
+            return _computes_branches_like_rows(parts[0], model.device)
         except (ValueError, TypeError, IndexError, RuntimeError):  # of models that read a mask [B, S] only
             return False
 
 
-def _makes_the_same_of_a_branch(body: Any, device: torch.device) -> bool:
+def _computes_branches_like_rows(body: Any, device: torch.device) -> bool:
     """Whether two samples have the same hidden states in a tree as in separate rows."""
     samples = [
         Sample(np.array(ids, dtype=np.int32), np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32), 0.0)
-        for ids in _TRIED
+        for ids in _PROBE_IDS
     ]
     [tree] = pack(samples, ROW_TOKENS)
     found_WH = body(**lay_out_trees(samples, [tree], device).inputs).last_hidden_state[0]
     tolerance = _TOLERANCE if found_WH.dtype == torch.float32 else _LOW_TOLERANCE
     for member, path in zip(tree.members, tree.paths, strict=True):
-        ids = torch.tensor([_TRIED[member]], device=device)
+        ids = torch.tensor([_PROBE_IDS[member]], device=device)
         alone_WH = body(input_ids=ids, use_cache=False).last_hidden_state[0]
         if not torch.allclose(found_WH[path], alone_WH, atol=tolerance, rtol=tolerance):
             return False
@@ -248,7 +248,7 @@ def split_model(model: Any) -> tuple[Any, torch.nn.Module] | None:
     Some models scale or cap their logits; each model is tested once, on two tokens.
     """
     if model not in _split:
-        _split[model] = _split_checked(model)
+        _split[model] = _check_split(model)
     return _split[model]
 
 
@@ -256,7 +256,7 @@ _split: WeakKeyDictionary[Any, tuple[Any, torch.nn.Module] | None] = WeakKeyDict
 
 
 @torch.no_grad()
-def _split_checked(model: Any) -> tuple[Any, torch.nn.Module] | None:
+def _check_split(model: Any) -> tuple[Any, torch.nn.Module] | None:
     causal = base_model(model)
     body, head = causal.base_model, causal.get_output_embeddings()
     if body is causal or head is None:

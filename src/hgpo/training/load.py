@@ -242,4 +242,4 @@ class RunPolicies:
         names += [path.name for path in numbered(self.run.checkpoints)]
         if not names:
             return f"{self.run.path} has no policy yet; {resume_command(self.run.path)} resumes it"
-        return f"{self.run.path} has no checkpoint {checkpoint!r}; take --checkpoint {' or '.join(names)}"
+        return f"{self.run.path} has no checkpoint {checkpoint!r}; choose --checkpoint {' or '.join(names)}"

@@ -127,7 +127,7 @@ def test_a_result_has_one_writer_at_a_time(
         (["RUN", "-o", "x.txt"], "the name must end in .json"),
         (["RUN", "--max-cost", "1"], "--max-cost needs --prices"),
         *(
-            (["RUN", "--checkpoint", name], f"has no checkpoint '{name}'; take --checkpoint start or 1 or 2")
+            (["RUN", "--checkpoint", name], f"has no checkpoint '{name}'; choose --checkpoint start or 1 or 2")
             for name in ("9", "../start", "", "./2")
         ),
     ],

@@ -116,7 +116,7 @@ def test_what_cannot_be_exported_is_said(trained_run: Path, tmp_path: Path, caps
     (output / "mine.txt").write_text("mine")
     assert "exists already and is not an empty folder" in refused(capsys, trained_run, "-o", output)
     unknown = refused(capsys, trained_run, "-o", tmp_path / "x", "--checkpoint", 9)
-    assert "no checkpoint '9'; take --checkpoint start or 1 or 2" in unknown
+    assert "no checkpoint '9'; choose --checkpoint start or 1 or 2" in unknown
     (trained_run / "checkpoints/2/model.safetensors").write_bytes(b"cut")
     assert "bytes instead of" in refused(capsys, trained_run, "-o", tmp_path / "x", "--checkpoint", 2)
     assert not (tmp_path / "x").exists()

@@ -12,11 +12,11 @@ from hgpo.config import TrainingSettings
 from hgpo.policies.weights import Adapter, adapter_dropout, add_adapter
 from hgpo.training.batching import (
     Sample,
+    accepts_trees,
     lay_out_trees,
     micro_batches,
     pack,
     padded_tokens,
-    reads_trees,
     row_tokens,
     row_width,
     split_model,
@@ -169,7 +169,7 @@ def test_a_model_that_looks_back_a_few_tokens_only_is_left_alone():
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     for window, expected in ((4, False), (None, True)):
         config = MistralConfig(vocab_size=50, num_key_value_heads=1, sliding_window=window, **sizes)
-        assert reads_trees(AutoModelForCausalLM.from_config(config).eval()) is expected
+        assert accepts_trees(AutoModelForCausalLM.from_config(config).eval()) is expected
 
 
 def test_a_model_that_does_not_heed_the_mask_is_found_out():
@@ -177,14 +177,14 @@ def test_a_model_that_does_not_heed_the_mask_is_found_out():
     body = model.base_model
     plain = body.forward
     body.forward = lambda *args, attention_mask=None, **named: plain(*args, **named)
-    assert not reads_trees(model)
+    assert not accepts_trees(model)
 
 
 def test_a_model_that_fails_on_a_mask_for_each_token_is_left_alone():
     from transformers import FalconConfig, FalconForCausalLM
 
     config = FalconConfig(vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, alibi=True)
-    assert not reads_trees(FalconForCausalLM(config).eval())
+    assert not accepts_trees(FalconForCausalLM(config).eval())
 
 
 def test_an_adapters_dropout_does_not_hide_what_its_model_can_do():
@@ -196,5 +196,5 @@ def test_an_adapters_dropout_does_not_hide_what_its_model_can_do():
     with adapter_dropout(model, np.random.default_rng(0)):
         before = torch.get_rng_state()
         assert split_model(model) is not None
-        assert reads_trees(model)
+        assert accepts_trees(model)
         assert torch.equal(torch.get_rng_state(), before)
