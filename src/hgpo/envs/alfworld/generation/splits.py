@@ -75,7 +75,7 @@ class GeneratedGames:
         known = {game_key(game) for _, game in taken}
         made: list[tuple[TaskInstance, Game]] = []
         for number in range(count):
-            turn = number % len(task_types) if task_types else 0
+            turn = number % len(task_types)
             found = source.draw(rng, task_types[turn:] + task_types[:turn], known)
             if found is None:
                 raise ValueError(f"{split}: found only {number} different games of {count} requested; {_REMEDY}")
