@@ -57,5 +57,5 @@ def replace_equal_reward_groups(steps: Sequence[StepRecord], fresh: Sequence[Ste
     """
     drawn = {record.group for record in fresh}
     useful = drawn - equal_reward_groups(fresh)
-    making_way = sorted(equal_reward_groups(steps))[: len(useful)]
-    return {*making_way, *(drawn - useful)}, len(useful)
+    replaced = sorted(equal_reward_groups(steps))[: len(useful)]
+    return {*replaced, *(drawn - useful)}, len(useful)
