@@ -180,8 +180,8 @@ def test_rejected_drafts_of_a_level_are_logged(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"task_types": ["go_to", "sing"]}, "unknown sing; choose from go_to"),
-        ({"task_types": []}, "choose from go_to"),
+        ({"task_types": ["go_to", "sing"]}, "give one or more of go_to"),
+        ({"task_types": []}, "give one or more of go_to"),
         ({"level": "GoTo"}, "no option level"),
         ({"seed": -1}, "seed = -1"),
     ],

@@ -11,6 +11,7 @@ import pytest
 from environment_packages import solved
 from hgpo.envs import make
 from hgpo_textcraft.suite import textcraft_suite
+from hgpo_textcraft.worlds import WorldSize, generate_world
 
 COUNTS = {"train": 24, "valid_seen": 8, "valid_unseen": 8}
 GOALS: dict[str, Any] = {f"{split}_goals": count for split, count in COUNTS.items()}
@@ -34,6 +35,13 @@ def test_a_seed_gives_the_same_tasks_and_another_gives_others() -> None:
 
     assert texts(1) == texts(1)
     assert texts(1) != texts(2)
+
+
+def test_no_recipe_takes_one_ingredient_twice() -> None:
+    size = WorldSize(raw=3, groups=4, ingredients=3, words=2, vocabulary=3)  # groups with equal names
+    for number in range(20):
+        for recipe in generate_world(size, 0, number).book.recipes:
+            assert len({part.id for part in recipe.ingredients}) == len(recipe.ingredients)
 
 
 def test_splits_share_no_goal_and_unseen_worlds_are_others() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -220,6 +220,12 @@ def check_whole_number(name: str, value: object, most: int = 10**9) -> None:
     """Reject, with a `ValueError`, anything but an integer (no bool) from 0 to `most`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not 0 <= int(value) <= most:
         raise ValueError(f"{name} = {value!r}; give a whole number from 0 to {most}")
+
+
+def check_task_types(task_types: Sequence[str], known: Collection[str]) -> None:
+    """Reject unknown or repeated types, and an empty list, with a `ValueError`."""
+    if not task_types or len(set(task_types)) < len(task_types) or not set(task_types) <= set(known):
+        raise ValueError(f"task_types={list(task_types)}; give one or more of {', '.join(known)}, each once")
 
 
 def expanded_path(path: str | Path) -> Path:

@@ -43,7 +43,7 @@ def check_start(name: str, start: Any) -> tuple[str, Info]:
         observation, info = start
     except (TypeError, ValueError):
         _refuse(name, 0, _RESET_PROMISE, _brief(start))
-    _check_words(name, 0, _RESET_PROMISE, observation, info)
+    _check_text_and_info(name, 0, _RESET_PROMISE, observation, info)
     return observation, info
 
 
@@ -53,7 +53,7 @@ def check_step(name: str, step: int, result: Any) -> StepResult:
         observation, reward, terminated, truncated, info = result
     except (TypeError, ValueError):
         _refuse(name, step, _STEP_PROMISE, _brief(result))
-    _check_words(name, step, _STEP_PROMISE, observation, info)
+    _check_text_and_info(name, step, _STEP_PROMISE, observation, info)
     if type(reward) is not float or not -LARGEST_REWARD <= reward <= LARGEST_REWARD:
         if not _is_number(reward):
             _refuse(name, step, f"{_STEP_PROMISE}, the reward a finite number", f"the reward {safe_repr(reward)}")
@@ -130,7 +130,7 @@ def is_tools(value: object) -> bool:
     )
 
 
-def _check_words(name: str, step: int, promise: str, observation: object, info: Any) -> None:
+def _check_text_and_info(name: str, step: int, promise: str, observation: object, info: Any) -> None:
     if not isinstance(observation, str):
         _refuse(name, step, f"{promise}, the observation a str", f"an observation of type {type(observation).__name__}")
     if type(info) is not dict and not isinstance(info, Mapping):  # the check for a Mapping is slow

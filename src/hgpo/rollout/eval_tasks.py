@@ -14,7 +14,7 @@ from hgpo.agents import Agent
 from hgpo.envs.base import StepResult, Task
 from hgpo.envs.env_checker import EnvContractError
 from hgpo.messages import without_thoughts
-from hgpo.policies.base import AsyncPolicy, ContextFull, RequestUsage, draw_requests
+from hgpo.policies.base import AsyncPolicy, ContextFull, RequestUsage, Response, draw_requests
 from hgpo.policies.openai import AnswerFailed
 from hgpo.policies.wrappers import OverBudget, usage_of
 from hgpo.rollout.episode import Episode, EpisodeIds
@@ -194,13 +194,15 @@ async def _play_trial(
     async def step(action: str) -> StepResult:
         return environment.step(action)
 
+    def count(response: Response) -> None:
+        trials.usage.append(usage_of(response))
+
     won = False
     try:
-        async for record, response in play(episode, step, player.policy, player.rules, rng, player.prompts):
+        async for record, _ in play(episode, step, player.policy, player.rules, rng, player.prompts, count):
             won = record.won
             trials.steps.append(record)
             player.on_step(record)
-            trials.usage.append(usage_of(response))
     except ContextFull:
         trials.won.append(won)
         raise

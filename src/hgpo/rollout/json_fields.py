@@ -165,12 +165,12 @@ def _relation(seen: Seen, batch: StepBatch, reward_M: np.ndarray) -> float:
     for trajectory, ((step, values), *_) in seen.items():
         place = tuple((isinstance(one, str), one if isinstance(one, (int, float)) else 0, str(one)) for one in values)
         cells[batch.trajectory_group[trajectory], step].append((place, reward_M[trajectory]))
-    together = variance = 0.0
+    covariance = variance = 0.0
     for members in cells.values():
         rank_of = {place: rank for rank, place in enumerate(sorted(place for place, _ in members))}
         rank = np.array([rank_of[place] for place, _ in members], dtype=np.float64)
         reward = np.array([reward for _, reward in members])
         rank, reward = rank - rank.mean(), reward - reward.mean()
-        together += float(rank @ reward)
+        covariance += float(rank @ reward)
         variance += float(rank @ rank) * float(reward @ reward) / max(1, len(members) - 1)
-    return together / variance**0.5 if variance > 0.0 else 0.0
+    return covariance / variance**0.5 if variance > 0.0 else 0.0

@@ -42,6 +42,7 @@ async def play(
     rules: RolloutRules,
     rng: np.random.Generator | None = None,
     prompts: PromptBatcher | None = None,
+    on_response: Callable[[Response], object] = lambda response: None,
 ) -> AsyncIterator[tuple[StepRecord, Response]]:
     """Play `episode` to its end, and yield each step with its response.
 
@@ -53,12 +54,14 @@ async def play(
         rng: the episode's own, so that results do not depend on the order of responses; None for a policy that draws
             its own random numbers.
         prompts: makes the prompts of all concurrent episodes; None: the episode gets its own `PromptBatcher`.
+        on_response: receives each response before its action is carried out, which may fail.
     """
     batcher = prompts or PromptBatcher(policy, rules.template.render)
     while not episode.ended:
         prompt = await batcher(episode.context())
         [request] = draw_requests([prompt.text], policy, rng, temperature=rules.temperature)
         response = await policy.respond(request, temperature=rules.temperature)
+        on_response(response)
         answer = episode.answer(prompt, response)
         yield episode.finish(answer, await step(answer.action.action)), response
 

@@ -1,7 +1,8 @@
 """The order of the training tasks, and dynamic sampling.
 
-Training passes over the split repeatedly, in a new random order each time. If all rollouts of a group have equal
-returns, their advantages are 0; DAPO (arXiv 2503.14476) replaces such groups by new ones.
+Training passes over the split repeatedly, in a new random order each time. If all rollouts of a group have equal total
+rewards, GRPO's advantages are 0 without penalties; DAPO (arXiv 2503.14476) replaces such groups by new ones. Estimators
+that compare discounted returns of steps can have other advantages in these groups.
 """
 
 from __future__ import annotations
@@ -56,5 +57,5 @@ def replace_equal_reward_groups(steps: Sequence[StepRecord], fresh: Sequence[Ste
     """
     drawn = {record.group for record in fresh}
     useful = drawn - equal_reward_groups(fresh)
-    making_way = sorted(equal_reward_groups(steps))[: len(useful)]
-    return {*making_way, *(drawn - useful)}, len(useful)
+    replaced = sorted(equal_reward_groups(steps))[: len(useful)]
+    return {*replaced, *(drawn - useful)}, len(useful)

@@ -209,6 +209,22 @@ def test_an_answer_that_does_not_come_fails_its_game_alone():
     assert not played["held_out/6"].summary.won
 
 
+def test_a_response_counts_although_the_environment_then_breaks():
+    class Breaking(Corridor):
+        def step(self, action):
+            if self.place == 2:
+                raise OSError("gone")
+            return super().step(action)
+
+    suite = LimitedSuite(TaskSplits({"train": lambda: [Task("breaking", "corridor", partial(Breaking, 4))]}), 9)
+    policy = PricedPolicy(Answering(), Prices(prompt=1e5))
+    _, played = play(policy, [EvalTask(suite.tasks("train")[0], 0, seed=7)])
+    one = played["breaking"].summary
+    assert one.failure.startswith("EnvContractError: ")
+    assert (one.counts.steps, one.usage.requests) == (2, 2 * 3)
+    assert one.usage.cost == policy.cost == 3
+
+
 def test_a_failed_game_releases_its_environment():
     made = []
 

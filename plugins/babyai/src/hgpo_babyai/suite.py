@@ -9,7 +9,7 @@ from typing import Any
 from minigrid.core.actions import Actions
 from minigrid.utils.baby_ai_bot import BabyAIBot, DisappearedBoxError
 
-from hgpo.envs.base import SPLITS, Count, Seed, Task, TaskSplits
+from hgpo.envs.base import SPLITS, Count, Seed, Task, TaskSplits, check_task_types
 from hgpo_babyai.env import COMMANDS, BabyAIEnv, make_world
 
 LEVELS: Mapping[str, tuple[str, str]] = {
@@ -46,9 +46,7 @@ def babyai_suite(
     Raises:
         ValueError: an option is wrong.
     """
-    unknown = [name for name in task_types if name not in LEVELS]
-    if unknown or not task_types:
-        raise ValueError(f"task_types: unknown {', '.join(unknown) or 'none'}; choose from {', '.join(LEVELS)}")
+    check_task_types(task_types, LEVELS)
     counts = dict(zip(SPLITS, (train_games, valid_seen_games, valid_unseen_games), strict=True))
     make = {name: partial(_tasks, name, count, task_types, seed) for name, count in counts.items() if count}
     description = {"task_types": list(task_types), "seed": seed, "games": counts}

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hgpo.envs.base import SPLITS, Count, Seed, Task, TaskSplits
+from hgpo.envs.base import SPLITS, Count, Seed, Task, TaskSplits, check_task_types
 from hgpo_scienceworld.env import ScienceWorldEnv
 from hgpo_scienceworld.simulator import Simulator
 
@@ -46,11 +46,7 @@ def scienceworld_suite(
     Raises:
         ValueError: an option is wrong.
     """
-    unknown = [name for name in task_types if name not in VARIATIONS]
-    if unknown or not task_types:
-        raise ValueError(f"task_types: unknown {', '.join(unknown) or 'none'}; choose from {', '.join(VARIATIONS)}")
-    if repeated := [name for name in VARIATIONS if task_types.count(name) > 1]:
-        raise ValueError(f"task_types: {', '.join(repeated)} is repeated; name each type once")
+    check_task_types(task_types, VARIATIONS)
     electrical = [name for name in task_types if "power-component" in name or "conductivity" in name]
     if electrical and "noElectricalAction" in simplifications:
         raise ValueError(f"simplifications: with noElectricalAction there is no solution of {', '.join(electrical)}")

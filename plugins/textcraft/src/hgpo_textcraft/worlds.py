@@ -117,7 +117,7 @@ def generate_world(size: WorldSize, seed: int, number: int) -> World:
                 recipes.append(_recipe(item, below, known, size, rng, yields=layer == 0))
                 made.append(Ingredient(item, 1))
         below = made
-        known = [*known, *made]
+        known = list({part.id: part for part in (*known, *made)}.values())  # two groups may have one name
     goals = [recipe.item for recipe in recipes[-size.width * (size.layers - 1) :]]
     book = RecipeBook(recipes, items=raw, groups={recipe.group for recipe in recipes if recipe.group is not None})
     return World(book, tuple(goals[place] for place in rng.permutation(len(goals))))

@@ -15,9 +15,9 @@ from hgpo.envs.alfworld.engine import AlfworldEnv
 from hgpo.envs.alfworld.expert import Expert
 from hgpo.envs.alfworld.game import TASK_TYPES, Game
 from hgpo.envs.alfworld.generation.floor_plans import SIZES, Size
-from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES, GeneratedGames, check_task_types
+from hgpo.envs.alfworld.generation.splits import DEFAULT_GAMES, GeneratedGames
 from hgpo.envs.alfworld.tw_pddl.reading import GAME_FILE, GameFileError, is_solvable, load_game
-from hgpo.envs.base import SPLITS, Count, Seed, Task, TaskSplits, expanded_path, named_size
+from hgpo.envs.base import SPLITS, Count, Seed, Task, TaskSplits, check_task_types, expanded_path, named_size
 
 _OTHER_TYPE = "pick_and_place_with_movable_recep"
 _TRAJECTORY = "traj_data.json"
@@ -114,7 +114,7 @@ def alfworld_suite(
     order of tasks is fixed: games in files by the SHA-256 of `<task folder>/<trial>` (see `fair_order`),
     others in the order of generation. Episodes have no step limit; see `hgpo.envs.wrappers.LimitedSuite`.
     """
-    check_task_types(task_types)
+    check_task_types(task_types, TASK_TYPES)
     options = {
         "size": size,
         "seed": seed,

@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hgpo.envs.alfworld.game import Game, GameObject, Goal, Receptacle
-from hgpo.envs.alfworld.generation.floor_plans import SIZES, FloorPlan, Size, TaskInstance
+from hgpo.envs.alfworld.generation.floor_plans import FloorPlan, Size, TaskInstance
 from hgpo.envs.alfworld.generation.household import APPLIANCES, LAMP_KIND, LAMP_PLACES, OBJECT_KINDS, OPENABLE_KINDS
-from hgpo.envs.base import named_size
 
 
 def walkthrough(goal: Goal, receptacles: Sequence[Receptacle], objects: Sequence[GameObject]) -> tuple[str, ...]:
@@ -97,20 +95,19 @@ def make_game(
     instance: TaskInstance,
     rng: np.random.Generator,
     *,
-    size: str | Size | Mapping[str, Any] = "small",
+    size: Size,
     object_kinds: frozenset[str] = _ALL_KINDS,
 ) -> Game:
     """A game of a task instance: the objects that the task needs, and others of `object_kinds` that fit the room."""
     goal, plan, present = instance.goal, instance.plan, instance.plan.kinds
     receptacles = _receptacles(plan)
-    wanted = _kinds_to_place(instance, rng, named_size(size, SIZES), object_kinds)
+    wanted = _kinds_to_place(instance, rng, size, object_kinds)
     objects: list[GameObject] = []
     numbers: Counter[str] = Counter()
     for kind in wanted:
         place = _draw_place(kind, goal, plan, rng)
-        if place is not None:
-            numbers[kind] += 1
-            objects.append(_object(kind, numbers[kind], place))
+        numbers[kind] += 1
+        objects.append(_object(kind, numbers[kind], place))
     carried = numbers.keys() - {LAMP_KIND}
     can_contain = frozenset((place, kind) for kind in carried for place in OBJECT_KINDS[kind].places.keys() & present)
     sentence = _SENTENCES[goal.task_type][int(rng.integers(2))]
@@ -167,13 +164,11 @@ def _possible_kinds(plan: FloorPlan, object_kinds: frozenset[str]) -> list[str]:
     ]
 
 
-def _draw_place(kind: str, goal: Goal, plan: FloorPlan, rng: np.random.Generator) -> Receptacle | None:
-    """A receptacle for an object, drawn by the frequencies of its kind; None if no receptacle can contain it."""
+def _draw_place(kind: str, goal: Goal, plan: FloorPlan, rng: np.random.Generator) -> Receptacle:
+    """A receptacle for an object, drawn by the frequencies of its kind; a task instance always has one."""
     # An object that only has to be moved does not start in a target.
     excluded = goal.target_kind if kind == goal.object_kind and goal.task_type not in APPLIANCES else None
     places, cumulative = _places(kind, excluded, plan)
-    if not places:
-        return None
     # As `rng.choice(len(places), p=...)` without its checks of `p`, which are slow for thousands of draws.
     return places[int(cumulative.searchsorted(rng.random(), side="right"))]
 
@@ -186,7 +181,7 @@ def _places(kind: str, excluded: str | None, plan: FloorPlan) -> tuple[tuple[Rec
     copies = Counter(place.kind for place in places)
     weights = np.array([shares[place.kind] / copies[place.kind] for place in places])
     cumulative = (weights / weights.sum()).cumsum()
-    return places, cumulative / cumulative[-1:]
+    return places, cumulative / cumulative[-1]
 
 
 def _object(kind: str, number: int, place: Receptacle) -> GameObject:

@@ -21,7 +21,7 @@ from hgpo.envs.alfworld.game import TASK_TYPES, Game
 from hgpo.envs.alfworld.generation.floor_plans import Size, TaskInstance, task_instances
 from hgpo.envs.alfworld.generation.furnishing import make_game
 from hgpo.envs.alfworld.generation.household import OBJECT_KINDS
-from hgpo.envs.base import LARGEST_SEED, SPLITS, check_whole_number
+from hgpo.envs.base import LARGEST_SEED, SPLITS, check_task_types, check_whole_number
 
 DEFAULT_GAMES: Mapping[str, int] = {"train": 2500, "valid_seen": 200, "valid_unseen": 200}
 """More training games than the default warm start needs: 2,000 demonstrations and 128 probes."""
@@ -75,7 +75,7 @@ class GeneratedGames:
         known = {game_key(game) for _, game in taken}
         made: list[tuple[TaskInstance, Game]] = []
         for number in range(count):
-            turn = number % len(task_types) if task_types else 0
+            turn = number % len(task_types)
             found = source.draw(rng, task_types[turn:] + task_types[:turn], known)
             if found is None:
                 raise ValueError(f"{split}: found only {number} different games of {count} requested; {_REMEDY}")
@@ -145,10 +145,4 @@ def check_request(counts: Mapping[str, int], task_types: Sequence[str]) -> None:
         check_whole_number(f"games in {split}", count)
     if any(counts.values()) and not counts.get("train"):
         raise ValueError("validation games depend on the training games; request some of these too, e.g. train=100")
-    check_task_types(task_types)
-
-
-def check_task_types(task_types: Sequence[str]) -> None:
-    """Reject unknown or repeated types, and an empty list, with a `ValueError`."""
-    if not task_types or len(set(task_types)) < len(task_types) or not set(task_types) <= set(TASK_TYPES):
-        raise ValueError(f"task_types={list(task_types)}; give one or more of {', '.join(TASK_TYPES)}, each once")
+    check_task_types(task_types, TASK_TYPES)

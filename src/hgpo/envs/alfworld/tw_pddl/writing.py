@@ -201,10 +201,13 @@ def generate_games(
     if out_dir.exists() and not out_dir.is_dir():
         raise FileExistsError(f"{out_dir} is a file; the games go into a folder, so choose another name")
     _refuse_taken(out_dir, overwrite)
-    if not (out_dir / _PROVENANCE_FILE).exists():
-        for split in SPLITS:
-            if (out_dir / split).exists():  # these may be downloads
-                raise FileExistsError(f"{out_dir / split} was not written by generate_games; choose another folder")
+    try:
+        written = dict(json.loads((out_dir / _PROVENANCE_FILE).read_bytes())["games"])
+    except (OSError, ValueError, KeyError, TypeError):
+        written = {}
+    for split in SPLITS:
+        if (out_dir / split).exists() and not written.get(split):  # it may be a download
+            raise FileExistsError(f"{out_dir / split} was not written by generate_games; choose another folder")
     counts = {**DEFAULT_GAMES, **(games or {})}
     size = named_size(size, SIZES)
     generated = GeneratedGames(seed, counts, size, task_types)

@@ -94,7 +94,7 @@ def test_what_it_has_not_read_yet_makes_no_difference(options: dict[str, Any]) -
     compared, parted = 0, 0
     for task_type in TASK_TYPES:
         for instance in task_instances(SIZES["medium"], task_type, False)[::240]:
-            games = [make_game(instance, np.random.default_rng(seed), size="medium") for seed in range(4)]
+            games = [make_game(instance, np.random.default_rng(seed), size=SIZES["medium"]) for seed in range(4)]
             first, *others = [game for game in games if game.task == games[0].task]
             played = play(first, Expert(**options))
             for game in others:

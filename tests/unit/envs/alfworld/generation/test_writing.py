@@ -56,11 +56,14 @@ def test_games_are_not_overwritten_unasked(tmp_path: Path) -> None:
     assert len(alfworld_suite(out).tasks("train")) == 3
 
 
-def test_downloaded_games_are_never_replaced(tmp_path: Path) -> None:
-    downloaded = tmp_path / "train" / "pick_and_place_simple-Mug-None-Desk-1" / "trial_1" / "game.tw-pddl"
+@pytest.mark.parametrize("generated", [False, True], ids=["alone", "next to generated games"])
+def test_downloaded_games_are_never_replaced(tmp_path: Path, generated: bool) -> None:
+    if generated:
+        generate_games(tmp_path, games=TRAIN_ONLY)
+    downloaded = tmp_path / "valid_seen" / "pick_and_place_simple-Mug-None-Desk-1" / "trial_1" / "game.tw-pddl"
     downloaded.parent.mkdir(parents=True)
     downloaded.write_text("{}", encoding="utf-8")
-    with pytest.raises(FileExistsError, match="train was not written by generate_games"):
+    with pytest.raises(FileExistsError, match="valid_seen was not written by generate_games"):
         generate_games(tmp_path, games=TRAIN_ONLY, overwrite=True)
     assert downloaded.read_text(encoding="utf-8") == "{}"
 
