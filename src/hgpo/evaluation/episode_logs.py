@@ -352,7 +352,7 @@ def _episode(
         )
         rows = [step for step in nested if isinstance(step, dict)]
         flags, scores = _results(table, rows)
-    of_each_step = len(rows) > 1 and not table.is_dump and not any("score" in row for row in rows)
+    of_whole_episode = table.is_dump or any({"score", "final_reward"} & row.keys() for row in rows)
     stated = table.value(first, "checkpoint", whole)
     if stated is None and (table.is_dump or not table.per_step):
         stated = converted(first["step"], whole, place_of(table.path)) if first.get("step") is not None else checkpoint
@@ -371,7 +371,7 @@ def _episode(
     if not episode.task and not episode.texts:
         keys = f"no id of the task; there are {', '.join(first)}"
         raise ValueError(f"{table.path}: {keys}; --column task=KEY reads it from another key")
-    return episode, None if not scores else sum(scores) if of_each_step else max(scores)
+    return episode, None if not scores else max(scores) if of_whole_episode else sum(scores)
 
 
 def _results(table: _Table, rows: Sequence[dict[str, Any]]) -> tuple[list[bool], list[float]]:

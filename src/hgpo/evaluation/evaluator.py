@@ -170,7 +170,8 @@ class Evaluator:
                 f"cost {priced.cost:.4f} of --max-cost {max_cost:g}: {ended} of {len(episodes)} episodes are done"
             )
             return None
-        cost, seconds = log.cost if prices != FREE else None, None if done else time.perf_counter() - began
+        cost = log.cost if prices != FREE else None
+        seconds = None if done or log.repeated else time.perf_counter() - began
         facts = {**named, "cost": cost, "seconds": seconds}
         return finish_evaluation(output, log, [task.id for task in episodes], played, manifest, self.reporter, **facts)
 

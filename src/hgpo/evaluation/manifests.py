@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -188,7 +189,7 @@ def best_fit(
         among: manifests to choose from.
         known: digests of the played games, and ids of manifests that the log names.
     """
-    best, most = None, (0, 0, 0)
+    best, most = None, (1, 0, -math.inf)
     for manifest in among:
         ids = {task.id for task in manifest.tasks}
         agreeing = (manifest.id in known) + sum(task.game in known for task in manifest.tasks)

@@ -40,7 +40,7 @@ def model_card(run: RunDirectory, config: Config, checkpoint: str) -> str:
     is_public = model != "tiny" and not is_local and _HUB_NAME.fullmatch(model)
     base = f"base_model: {json.dumps(model)}\n" if is_public else ""
     model = Path(model).name if is_local else model
-    # no local path
+    # Without folders of this machine.
     sections: dict[str, dict[str, Any]] = {
         name: {"options": _without_folders(getattr(config, name).options)} for name in _WITH_PATHS
     }

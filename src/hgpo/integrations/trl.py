@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from hgpo.integrations.turns import StepAdvantages, Turn, turns_of_conversation, with_final_reward
-from hgpo.storage.conversations import turns_in
+from hgpo.storage.conversations import steps_of_conversation
 from hgpo.utils.text import counted
 
 
@@ -99,7 +99,7 @@ def turns_of(row: Mapping[str, Any], prompt: Any, completion: Any) -> list[Turn]
         turns = [Turn(str(prompt), completion)]
     else:
         answered = turns_of_conversation([*prompt, *completion])
-        turns = answered[len(answered) - turns_in(completion) :]
+        turns = answered[len(answered) - len(steps_of_conversation(completion)) :]
     rewards = [0.0] * len(turns) if rewards is None else rewards
     if len(rewards) != len(turns):
         what = "answers" if observations is None else "observations"

@@ -95,11 +95,11 @@ class StepAdvantages:
             return [np.zeros(0) for _ in attempts]
         turns_N = [turn for turns in attempts for turn in turns]
         batch = StepBatch.from_columns(
-            group=_objects([group for group, length in zip(groups, lengths, strict=True) for _ in range(length)]),
+            group=[group for group, length in zip(groups, lengths, strict=True) for _ in range(length)],
             trajectory=[place for place, length in enumerate(lengths) for _ in range(length)],
             step=[step for length in lengths for step in range(length)],
-            observation=_objects([turn.observation for turn in turns_N]),
-            action=_objects([turn.action for turn in turns_N]),
+            observation=[turn.observation for turn in turns_N],
+            action=[turn.action for turn in turns_N],
             reward=[float(turn.reward) for turn in turns_N],
         )
         values_N = compute_advantages(batch, estimator=self.estimator, gamma=self.gamma, **self.options).values
@@ -162,11 +162,3 @@ def new_part(
         stacklevel=2,
     )
     return prompt
-
-
-def _objects(values: Sequence[Hashable]) -> NDArray[np.object_]:
-    """The values as an array of objects, also if each is a tuple."""
-    column_N = np.empty(len(values), dtype=object)
-    for place, value in enumerate(values):
-        column_N[place] = value
-    return column_N

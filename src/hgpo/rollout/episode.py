@@ -56,7 +56,7 @@ class Transition:
         reward: the step's reward in training.
         won: whether the episode counts as won after this step: `info["won"]` was True in it or in an earlier one.
         score: the environment's grade in 0-1; without a grade, 1 if won, else 0.
-        terminated, truncated: as in Gymnasium.
+        terminated, truncated: as in Gymnasium, but never both: a time limit cuts no episode that ends.
     """
 
     reward: float
@@ -176,7 +176,7 @@ class Episode:
     def _cut_prompt_ids(self, transition: Transition) -> TokenIds:
         """The prompt's tokens, int32[P], for the state in which a time limit cut the episode; empty for others."""
         encoder = self._rules.cut_encoder
-        if encoder is None or transition.terminated or not transition.truncated:
+        if encoder is None or not transition.truncated:
             return NO_TOKENS
         [prompt] = fit_prompts([self.context()], encoder, self._rules.template.render)
         [ids] = encoder.encode_prompts([prompt.text])
@@ -191,7 +191,7 @@ class Episode:
             won=won,
             score=float(won if score is None else score),
             terminated=bool(terminated),
-            truncated=bool(truncated),
+            truncated=bool(truncated) and not terminated,
         )
         self._history.append((self.observation, action))
         self._responses.append(response)

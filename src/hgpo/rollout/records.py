@@ -106,7 +106,7 @@ def to_step_batch(steps: Sequence[StepRecord], values: Values | None = None, sta
         next_observation=[record.next_observation for record in steps],
         success=[record.won for record in steps],
         response_log_prob=_known_log_probs(steps),
-        truncated=[record.truncated and not record.terminated for record in steps],
+        truncated=[record.truncated for record in steps],
     )
     return keyed_steps(batch, state)[0] if state == JSON else batch
 

@@ -80,13 +80,6 @@ def steps_of_conversation(messages: Sequence[Any]) -> list[Step]:
     return steps
 
 
-def turns_in(messages: Sequence[Mapping[str, Any]]) -> int:
-    """The number of turns of the assistant in messages."""
-    kinds = [_KIND.get(_role(_with_role(message))) for message in messages]
-    acting = [kind == _ACTING for kind in kinds if kind != _SYSTEM]
-    return sum(now and not before for before, now in pairwise([False, *acting]))
-
-
 def _with_role(message: Any) -> Any:
     """A message of LangChain with its type as `role`; any other message as it is."""
     if not isinstance(message, Mapping) or "role" in message or message.get("type") not in _TYPES:

@@ -277,8 +277,7 @@ def json_lines(path: Path, table: pa.Table) -> Iterator[str]:
 def join_tables(tables: Sequence[pa.Table], files: Sequence[Path]) -> pa.Table:
     """All rows of `tables`, which were read from `files`, in order; null in a column that a table lacks.
 
-    Numbers of different width are joined. Numbers and text are not: equal ids would
-    become different ones.
+    Numbers of different width are joined. Numbers and text are not: equal ids would become different ones.
 
     Raises:
         StorageError: A column has types that cannot be joined.

@@ -285,6 +285,16 @@ def test_trajectories_have_their_results_in_their_steps(tmp_path: Path, run: Run
     assert " 50.0 % " in shown
 
 
+@pytest.mark.parametrize("key", ["score", "final_reward"])
+def test_a_score_in_every_step_is_not_added(key: str, tmp_path: Path, run: Run) -> None:
+    rows = [
+        {"task_id": task, "trajectory": 0, "step": step, "action": "go", key: float(place < 3)}
+        for place, task in enumerate(TASKS)
+        for step in range(2 + place)
+    ]
+    assert " 50.0 % " in run(write_lines(tmp_path / "log.jsonl", rows))[1]
+
+
 def test_positions_are_replaced_by_what_the_first_observation_names(tmp_path: Path, run: Run, known: Path) -> None:
     rows = [{"game_id": 9 - place, "initial_obs": observation_of(task), "won": 1} for place, task in enumerate(TASKS)]
     log = write_lines(tmp_path / "log.jsonl", [*rows, rows[3]])

@@ -142,6 +142,8 @@ def test_an_error_ends_the_evaluation_or_is_named(output):
 def test_an_evaluation_without_an_episode_is_an_error(output):
     with pytest.raises(ValueError, match="none of 1 episodes was played to its end: EnvContractError"):
         evaluator(TASKS[1:2]).evaluate(broken_at(4), output, model="m", keep_going=True)
+    again = evaluator(TASKS[1:2]).evaluate(ScriptedPolicy(straight_on), output, model="m", keep_going=True)
+    assert again.seconds is None  # the first attempt took a part
 
 
 def test_a_set_with_a_task_twice_is_refused():

@@ -408,3 +408,5 @@ def test_the_fitting_manifest_has_most_of_the_ids() -> None:
     assert {name: found(ids[name]) for name in SIZES} == {name: name for name in SIZES}
     assert found(ids["alfworld-valid_seen-1"][:3] + ids["alfworld-train-1"][:2]) == "alfworld-valid_seen-1"
     assert found(["a", "b"]) is None
+    games = [task.game for task in manifests()["quickstart-valid_seen-1"].tasks]
+    assert best_fit([("a",)], manifests().values(), games) is None

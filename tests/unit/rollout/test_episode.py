@@ -73,8 +73,8 @@ def test_no_listed_commands_and_a_score_of_0_are_recorded_as_such():
     result = "open", 1.0, True, True, {"won": True, "score": 0.0}
     record = episode.finish(answer, result)
     assert (record.admissible, record.won, record.score) == (None, True, 0.0)
-    assert (record.terminated, record.truncated) == (True, True)
-    assert to_step_batch([record]).truncated.tolist() == [False]  # the limit cut nothing
+    assert (record.terminated, record.truncated) == (True, False)  # the limit cut nothing
+    assert to_step_batch([record]).truncated.tolist() == [False]
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ _HEAD = "lm_head"
 _AGGREGATION = ("loss_aggregation", "loss_micro_batch_rows", "max_response_tokens")
 _WEIGHT = "token_weight"
 UPDATE = "update"
-"""The fact of a batch that has the number of the update."""
+"""Key of the update's number in a batch's `extra_info`."""
 
 
 def corrected(

@@ -391,7 +391,7 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
         super().fit(agent_loop_manager)
         if self.recipe.verl.evaluate_only:
             return
-        before = read_evaluation(self.run.evaluation("before")).evaluation if self.recipe.evaluation.before else None
+        before = stored_evaluation(self.run, "before") if self.recipe.evaluation.before else None
         after = read_evaluation(self.run.evaluation("after")).evaluation
         write_summary(self.run, self.recipe.summary_facts, before, after, seconds=self._seconds())
 

@@ -5,8 +5,8 @@
 
 A port to another release starts here. `differences` lists the parts that the installed release lacks, or that have
 other parameters, each with its use; it reads sources and imports nothing. `unknown_settings` lists settings that verl
-does not have. Only a run shows changes of other names: of metrics (`metrics`), of a batch's tags and facts (`rows`,
-`trainer`), of a checkpoint's files (`checkpoints`), and of the CPUs that verl requests from Ray (`preflight`).
+does not have. Only a run shows changes of other names: of metrics (`metrics`), of a batch's tags and `extra_info`
+(`rows`, `trainer`), of a checkpoint's files (`checkpoints`), and of the CPUs that verl requests from Ray (`preflight`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ verl.trainer.ppo.v1.replay_buffer:  # queue replaces the wait for groups
 verl.utils.debug: marked_timer(name, timing_raw, ...)  # trainer
 verl.utils.metric: reduce_metrics(metrics)  # trainer and critic
 verl.utils.py_functional: rename_dict(data, prefix) convert_to_regular_types(obj)  # trainer and critic
-verl.utils.tensordict_utils: get_tensordict(tensor_dict, ...)  # trainer, engine, head: facts beside the columns
+verl.utils.tensordict_utils: get_tensordict(tensor_dict, ...)  # trainer, engine, head: values beside the columns
     assign_non_tensor_data(tensor_dict, key, val) get_non_tensor_data(data, key, default)
 transfer_queue: get_client()  # queue, critic, trainer and agent_workers read and write rows and tags
     kv_batch_put(keys, partition_id, fields, tags, ...) async_kv_batch_put(keys, partition_id, fields, tags, ...)

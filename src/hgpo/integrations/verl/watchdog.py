@@ -67,7 +67,7 @@ class Watchdog:
         if found:
             found = found if len(found) <= _LONGEST else f"{found[:_LONGEST]}…"
             raise LostProcessError(
-                f"the run stopped, since {found} Everything written is kept; `hgpo train --resume "
+                f"the run stopped, since {found.removesuffix('.')}. Everything written is kept; `hgpo train --resume "
                 f"{shlex.quote(str(self._run))}` continues from the newest checkpoint"
             ) from error
 
@@ -97,7 +97,7 @@ class Watchdog:
                 logger.warning("the cluster cannot be watched any more (%s: %s)", type(error).__name__, error)
                 return
             if dead:
-                self.found = f"a process or a node of it died: {dead}."
+                self.found = f"a process or a node of it died: {dead}"
                 self._end()
                 return
 

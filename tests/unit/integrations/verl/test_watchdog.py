@@ -48,7 +48,7 @@ def test_the_run_is_ended_once_a_node_is_dead() -> None:
     with Watchdog(RUN, lambda: next(looks), seconds=0.01) as watchdog:
         watchdog.ends(ended.set)
         assert ended.wait(10)
-    assert watchdog.found == f"a process or a node of it died: {DEAD}."
+    assert watchdog.found == f"a process or a node of it died: {DEAD}"
 
 
 def test_nothing_is_watched_before_there_is_something_to_end() -> None:
