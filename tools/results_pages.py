@@ -72,7 +72,7 @@ the same expected value.
 - [Gradients](gradients.md): batch gradients of estimators compared with the true policy gradient
 - [Small games](games.md): estimators on games whose exact gradient is known
 - [Chains](chains.md): gradients of one decision, by estimator and number of rollouts
-- [Engines and samplers](engines.md): the built-in trainer compared with verl, samplers, memory
+- [Engines and samplers](engines.md): the built-in trainer compared with verl, and samplers
 - [Figures of the field](field.md): figures that papers and repositories report, with sources, and the spread of one method between sources
 - Single runs: [smollm2](../../recipes/smollm2/README.md), [quickstart](../../recipes/quickstart/README.md),
   [webshop-tiny](../../recipes/webshop-tiny/README.md), [alfworld-tiny](../../recipes/alfworld-tiny/README.md)
