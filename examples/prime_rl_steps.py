@@ -68,7 +68,7 @@ def observation(nodes, index: int) -> str:
 
 
 def text(message) -> str:
-    """A message's content and tool calls."""
+    """A message's content and tool calls, without the calls' random ids."""
     content = "" if message.content is None else str(message.content)
-    calls = getattr(message, "tool_calls", None)
-    return f"{content}\n{calls!r}" if calls else content
+    calls = getattr(message, "tool_calls", None) or ()
+    return "\n".join([content, *(f"{call.name}({call.arguments})" for call in calls)])

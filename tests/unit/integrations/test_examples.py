@@ -63,6 +63,8 @@ def test_prime_rls_sampled_tokens_have_the_advantage_of_their_message():
     assert [value for row in rows for value in row] == pytest.approx(
         [0.475, 0.475, 0.5, 0.5, -0.475, -0.475, -0.5, -0.5]
     )
+    call = SimpleNamespace(id="call_7f3a", name="go", arguments='{"to": "hall"}')
+    assert prime_rl_steps.text(SimpleNamespace(content=None, tool_calls=[call])) == '\ngo({"to": "hall"})'
 
 
 @pytest.mark.usefixtures("_examples")
