@@ -67,7 +67,7 @@ verl-nodes: .venv-verl/.installed
 	@.venv-verl/bin/python -W ignore tests/integration/verl_two_nodes.py
 
 verl-test: .venv-verl/.installed
-	@.venv-verl/bin/python -m pytest tests/unit/integrations tests/integration/test_verl_compose.py tests/integration/test_verl_queue.py tests/integration/test_verl_async_queue.py tests/integration/test_verl_critic.py tests/integration/test_verl_profiles.py tests/integration/test_verl_actor.py tests/integration/test_verl_head.py
+	@.venv-verl/bin/python -m pytest tests/unit/integrations tests/integration/test_verl_*.py
 
 .venv-verl/.installed: pyproject.toml constraints-verl.txt
 	@test -x .venv-verl/bin/python || $(PYTHON) -m venv .venv-verl
