@@ -149,8 +149,9 @@ class Campaign:
 
     def _success_of_start(self, start: Path) -> float:
         """Success of the start policy on the held-out tasks: of a stored training, else evaluated."""
+        weights = weights_of(start)  # reads the whole file
         for one in self.done:
-            if (one.settings, one.start) == (self.settings, weights_of(start)):
+            if (one.settings, one.start) == (self.settings, weights):
                 return one.before
         options = [*self.overrides, *self._from_start(start), "training.updates=0"]
         return evaluated_success(train(self.folder, "start-evaluated", Path(self.recipe), options))
