@@ -12,7 +12,7 @@ imported. `--env NAME` takes `NAME-tiny.toml`, or `NAME-language-model.toml` for
 A path of `agent.template` is relative to the file, too.
 
 A recipe contains what differs from its base. Tables are merged at every depth; values and lists are replaced. Options
-belong to the part that takes them: where a recipe changes `environment.name`, `policy.backend` or
+belong to the part that takes them: where a recipe changes `environment.name`, `agent.name`, `policy.backend` or
 `advantage.estimator`, the base's `options` of that section are dropped. A base may extend another. An override changes
 the one setting that it names.
 """
@@ -36,7 +36,7 @@ from hgpo.utils.text import did_you_mean
 Tree = dict[str, Any]
 
 EXTENDS = "extends"
-_OPTIONS_OF = {"environment": "name", "policy": "backend", "advantage": "estimator"}
+_OPTIONS_OF = {"environment": "name", "agent": "name", "policy": "backend", "advantage": "estimator"}
 """Section -> the setting that its `options` belong to."""
 _MAIN = "hgpo"
 _FOR_OTHERS = "base"

@@ -67,9 +67,13 @@ def test_an_override_replaces_a_table_whole_and_the_files_stay_as_they_are(write
 
 @pytest.mark.parametrize(
     ("section", "chosen_by", "one", "other"),
-    [("environment", "name", "alfworld", "webshop"), ("advantage", "estimator", "hgpo", "gigpo")],
+    [
+        ("environment", "name", "alfworld", "webshop"),
+        ("agent", "name", "direct", "react"),
+        ("advantage", "estimator", "hgpo", "gigpo"),
+    ],
 )
-def test_options_belong_to_the_environment_and_the_estimator_that_they_are_written_for(
+def test_options_belong_to_the_part_that_they_are_written_for(
     write, section: str, chosen_by: str, one: str, other: str
 ) -> None:
     def options(base: str, mine: str, *overrides: str) -> dict[str, object]:
