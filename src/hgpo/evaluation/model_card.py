@@ -45,6 +45,7 @@ def model_card(run: RunDirectory, config: Config, checkpoint: str) -> str:
         name: {"options": _without_folders(getattr(config, name).options)} for name in _WITH_PATHS
     }
     sections["policy"]["model"] = model
+    sections["verl"] = {"overrides": _without_folders(config.verl.overrides)}
     sections["run"] = {"directory": "runs"}
     published = config.model_copy(
         update={name: getattr(config, name).model_copy(update=values) for name, values in sections.items()}
@@ -110,10 +111,13 @@ def _evaluations(run: RunDirectory) -> Iterator[str]:
     yield ""
 
 
-def _without_folders(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with only the last part of absolute paths, which would name the user's folders."""
-    absolute = {name for name, value in options.items() if isinstance(value, str) and value.startswith(("/", "~"))}
-    return {name: Path(value).name if name in absolute else value for name, value in options.items()}
+def _without_folders(value: Any) -> Any:
+    """A setting in which absolute paths, which would name the user's folders, have only their last part."""
+    if isinstance(value, Mapping):
+        return {name: _without_folders(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_folders(inner) for inner in value]
+    return Path(value).name if isinstance(value, str) and value.startswith(("/", "~")) else value
 
 
 def _plain(text: str) -> str:

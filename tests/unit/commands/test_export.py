@@ -61,9 +61,15 @@ def test_the_card_has_settings_and_every_evaluation(trained_run: Path, tmp_path:
 
 def test_the_card_has_no_path_of_this_machine(trained_run: Path) -> None:
     run, config = open_run_directory(trained_run)
-    options = {"data_dir": "/data/jane/games", "keep_in": "~/jane/shop", "size": "small"}
+    options = {
+        "data_dir": "/data/jane/games",
+        "keep_in": "~/jane/shop",
+        "size": "small",
+        "more": [{"a": "/home/jane/b"}],
+    }
     environment = config.environment.model_copy(update={"options": options})
-    card = model_card(run, config.model_copy(update={"environment": environment}), "2")
+    verl = config.verl.model_copy(update={"overrides": {"trainer": {"default_local_dir": "/home/jane/c"}}})
+    card = model_card(run, config.model_copy(update={"environment": environment, "verl": verl}), "2")
     assert "jane" not in card
     assert 'data_dir = "games"' in card
     assert 'size = "small"' in card
