@@ -59,7 +59,7 @@ def names() -> tuple[str, ...]:
     return tuple(ESTIMATORS.names())
 
 
-def parse_options(estimator: str, **options: Any) -> Any:
+def parse_options(estimator: str, /, **options: Any) -> Any:
     """Check the options of an estimator without running it, and return an instance of its options class.
 
     Raises:

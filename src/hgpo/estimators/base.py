@@ -371,7 +371,7 @@ class Estimator:
         fields = tuple(option.name for option in dataclasses.fields(self.options))
         object.__setattr__(self, "keywords", self.extra_keywords + fields)
 
-    def parse(self, **options: Any) -> Any:
+    def parse(self, /, **options: Any) -> Any:
         """Build the options from keywords.
 
         Raises:
