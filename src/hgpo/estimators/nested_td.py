@@ -121,7 +121,7 @@ class NestedTdOptions:
 def nested_td(batch: StepBatch, gamma: float, options: NestedTdOptions) -> Advantages:
     """A of every step, float64[N]; the module has the equations.
 
-    `levels` compare the targets Q and have weight 0, since their sum is not the advantage. gamma is at most `LARGEST_GAMMA`.
+    `levels` compare the targets Q with weight 0; the advantage is not their sum. gamma is at most `LARGEST_GAMMA`.
     """
     context = "observation_action" if options.history_length else "observation"
     groups = group_steps(batch, options.history_length, context)
