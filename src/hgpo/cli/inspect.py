@@ -121,7 +121,6 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[st
 
     Settings or metrics that cannot be read become notices, because the rollouts may still be readable.
     """
-    from hgpo.config import ConfigError
     from hgpo.estimators import ESTIMATORS, parse_options
     from hgpo.report.estimator_comparison import Training
     from hgpo.report.run_facts import run_facts
@@ -140,7 +139,7 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[st
     if (arguments.path / "config.toml").exists():
         try:
             run_directory, config = open_run_directory(arguments.path)
-        except (RunDirectoryError, ConfigError, OSError) as error:
+        except (RunDirectoryError, OSError) as error:
             states = "" if arguments.state else ", and states are compared by the stored observation"
             notices.append(f"the run's settings cannot be read, so the defaults are assumed{states}: {error}")
         else:
