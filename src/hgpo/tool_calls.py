@@ -60,7 +60,7 @@ def parse_action(action: str) -> ToolCall:
 
 
 def parse_tagged_call(response: str) -> tuple[str, ToolCall]:
-    """The text before the only `<tool_call>` of a response, and the call. White space around tags and JSON is free.
+    """The text before the only `<tool_call>` of a response, and the call. White space around tags and JSON is ignored.
 
     Raises:
         ToolCallError: there is no call or more than one, it is not complete, or text follows it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from hgpo.cli.inspect import configure, training_of
 from hgpo.cli.main import main
 from hgpo.config import Config, dump_config
+from hgpo.report.estimator_comparison import report_estimators
 from hgpo.report.rendering import MARKER
 from hgpo.storage.tables import write_table
 from packed_reports import unpack
@@ -76,6 +79,27 @@ def test_a_run_is_written_into_its_folder_with_its_own_settings(run: Path, capsy
     assert main(["inspect", str(run)]) == 2
     assert "report.html exists already; choose another name or add --force" in capsys.readouterr().err
     assert page.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("words", "label", "trained"),
+    [
+        ([], "GiGPO", True),
+        (["--estimator", "gigpo"], "GiGPO", True),
+        (["--estimator", "rloo"], "RLOO", False),
+        (["--option", "step_advantage_w=2"], "GiGPO (given options)", False),
+        (["--gamma", "0.5"], "GiGPO", False),
+    ],
+)
+def test_only_the_runs_own_settings_are_said_to_have_trained_it(
+    run: Path, words: list[str], label: str, trained: bool
+) -> None:
+    parser = argparse.ArgumentParser()
+    configure(parser)
+    training, _ = training_of(parser.parse_args([str(run), *words]))
+    assert training is not None
+    first = report_estimators(training)[0]
+    assert (first.label, first.trained) == (label, trained)
 
 
 @pytest.mark.slow

@@ -117,11 +117,10 @@ def report_of(arguments: argparse.Namespace) -> Report:
 
 
 def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[str]]:
-    """The training of the steps: from the arguments, else from the run's settings, else None.
+    """The estimator to explain and what is known of the training; None if neither arguments nor a run tell.
 
     Settings or metrics that cannot be read become notices, because the rollouts may still be readable.
     """
-    from hgpo.config import ConfigError
     from hgpo.estimators import ESTIMATORS, parse_options
     from hgpo.report.estimator_comparison import Training
     from hgpo.report.run_facts import run_facts
@@ -136,10 +135,11 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[st
     metrics: list[dict[str, Any]] = []
     facts: dict[str, Any] | None = None
     notices: list[str] = []
+    trained = False
     if (arguments.path / "config.toml").exists():
         try:
             run_directory, config = open_run_directory(arguments.path)
-        except (RunDirectoryError, ConfigError, OSError) as error:
+        except (RunDirectoryError, OSError) as error:
             states = "" if arguments.state else ", and states are compared by the stored observation"
             notices.append(f"the run's settings cannot be read, so the defaults are assumed{states}: {error}")
         else:
@@ -149,6 +149,7 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[st
                     "so the report uses HGPO instead; --estimator with that name imports it"
                 )
             elif estimator in (None, config.advantage.estimator):
+                trained = not options and gamma is None
                 estimator, options = config.advantage.estimator, {**config.estimator_options, **options}
             gamma = config.advantage.gamma if gamma is None else gamma
             try:
@@ -165,7 +166,7 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[st
     if estimator is None and not options and facts is None and gamma == Training().gamma:
         return None, notices
     parse_options(estimator or "hgpo", **options)
-    return Training(estimator or "hgpo", options, gamma, tuple(metrics), facts), notices
+    return Training(estimator or "hgpo", options, gamma, tuple(metrics), facts, trained), notices
 
 
 def _is_report(path: Path) -> bool:

@@ -218,7 +218,8 @@ def step_text(step: Mapping[str, Any], *, whole_prompt: bool = False) -> str:
         parts.append(_indented("prompt", f"{len(prompt):,} characters (--prompts shows them)"))
     parts.append(_indented("response", step.get("response")))
     fault = f"   [ill-formed: {step['fault']}]" if step.get("fault") else ""
-    parts.append(_indented("action", f"{step.get('action')}{fault}"))
+    action = step.get("action")
+    parts.append(_indented("action", f"{'' if action is None else action}{fault}"))
     parts.append(_indented("observation", step.get("next_observation")))
     parts.append(f"{'reward':<{_WIDTH}}{step['reward']:g}{_end(step)}")
     return "\n".join(part for part in parts if part)
@@ -234,7 +235,7 @@ def _end(step: Mapping[str, Any]) -> str:
 
 def _indented(name: str, text: Any, most: int = MOST_SHOWN) -> str:
     """A name and its text in two columns; "" without a text."""
-    shown = visible_lines(str(text or "")).strip()
+    shown = "" if text is None else visible_lines(str(text)).strip()
     if not shown:
         return ""
     if len(shown) > most:

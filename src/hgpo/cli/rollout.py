@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the command."""
-    _refuse_mistakes(arguments)
+    _check_arguments(arguments)
     import dataclasses
 
     import numpy as np
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse_mistakes(arguments: argparse.Namespace) -> None:
+def _check_arguments(arguments: argparse.Namespace) -> None:
     from hgpo.storage.schema import suffix_of
 
     for option, count in (("--games", arguments.games), ("--group-size", arguments.group_size)):

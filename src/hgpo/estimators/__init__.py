@@ -59,7 +59,7 @@ def names() -> tuple[str, ...]:
     return tuple(ESTIMATORS.names())
 
 
-def parse_options(estimator: str, **options: Any) -> Any:
+def parse_options(estimator: str, /, **options: Any) -> Any:
     """Check the options of an estimator without running it, and return an instance of its options class.
 
     Raises:
@@ -78,8 +78,8 @@ def compute_advantages(batch: StepBatch, estimator: str = "hgpo", gamma: float =
         **options: fields of the estimator's options class; "hgpo" also takes preset="paper" | "verl-agent".
 
     Returns:
-        `.values` float64[N] and `.returns` float64[N] in the batch's row order; `.levels`, empty for estimators whose
-        advantage is not made of levels.
+        `.values` float64[N] and `.returns` float64[N] in the batch's row order; `.levels`, empty for estimators without
+        step groups.
 
     Raises:
         ValueError: an unknown estimator or option, a value out of range, or an error of `Estimator.run`.

@@ -110,6 +110,8 @@ def distinct_per_run(key_N: IntArray, runs: Runs) -> IntArray:
 class Level:
     """One level of groups and its contribution: `sum over levels of weight * advantage` is the batch's advantage.
 
+    Only for "nested_td" it is not: its levels have weight 0.
+
     The public columns (properties) are [N] in the batch's row order. They are computed on every access: storing all of
     them for a large batch would take much memory, and most callers use none.
 
@@ -371,7 +373,7 @@ class Estimator:
         fields = tuple(option.name for option in dataclasses.fields(self.options))
         object.__setattr__(self, "keywords", self.extra_keywords + fields)
 
-    def parse(self, **options: Any) -> Any:
+    def parse(self, /, **options: Any) -> Any:
         """Build the options from keywords.
 
         Raises:

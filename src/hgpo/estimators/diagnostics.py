@@ -309,7 +309,7 @@ def starts_note(share: float) -> str:
     if not share:
         return ""
     return (
-        f"in {100 * share:.0f} % of the tasks, trajectories start in different states, but estimators assume equal "
+        f"in {100 * share:.3g} % of the tasks, trajectories start in different states, but estimators assume equal "
         "starts: make tasks reproducible, or compare states by another key"
     )
 

@@ -54,7 +54,7 @@ def gigpo(batch: StepBatch, gamma: float, options: GigpoOptions) -> Advantages:
         A_episode = (S - mean over the steps of the task) / (std + 1e-6)     (see `episode_level`)
         A_step    = (R - mean of G_0) / (std of G_0 + 1e-6), 0 for a single member
 
-    Both std are unbiased (ddof 1); with mode="mean_norm" nothing is divided. With a similarity_threshold, G_0 are the
+    Both stds are unbiased (ddof 1); with mode="mean_norm" nothing is divided. With a similarity_threshold, G_0 are the
     steps of the task whose observations are similar; with a match_threshold below 1, mean and std are weighted over the
     steps in similar states (`hgpo.estimators.matches`). With baseline="critic", the critic's value replaces the mean.
 

@@ -1,7 +1,8 @@
 """Levels: advantages inside step groups, the episode level, the weights of a step's levels, and their normalisation.
 
 Shapes: N steps in group order (tasks are runs of neighbours), G groups (tasks at the episode level), M trajectories, I
-items to be weighted (the levels, after the episode level if there is one), D each item as a step's longest used one.
+items to be weighted (the levels, after the episode level if there is one), D the same items as the longest used item
+of a step.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class NestedTdOptions:
 def nested_td(batch: StepBatch, gamma: float, options: NestedTdOptions) -> Advantages:
     """A of every step, float64[N]; the module has the equations.
 
-    `levels` compare the targets Q; their sum is not the advantage. gamma is at most `LARGEST_GAMMA`.
+    `levels` compare the targets Q with weight 0; the advantage is not their sum. gamma is at most `LARGEST_GAMMA`.
     """
     context = "observation_action" if options.history_length else "observation"
     groups = group_steps(batch, options.history_length, context)
@@ -148,7 +148,10 @@ def nested_td(batch: StepBatch, gamma: float, options: NestedTdOptions) -> Advan
     advantage_N = batch_scaled(np.sign(difference_N) * np.abs(difference_N) ** options.difference_power, options.mode)
 
     targets, norm = GroupedValues(target_N * scale_N), Normalisation("mean_norm")
-    terms = [step_level(k, groups, targets, norm, batch.trajectory, matches=each) for k, each in enumerate(matches)]
+    terms = [
+        step_level(k, groups, targets, norm, batch.trajectory, matches=each).weighted(0.0)
+        for k, each in enumerate(matches)
+    ]
     return Advantages(to_rows(advantage_N, groups.row_N), discounted_returns(batch, gamma), tuple(terms))
 
 

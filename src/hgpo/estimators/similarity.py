@@ -47,12 +47,12 @@ def similar_observations(batch: StepBatch, threshold: float) -> IntArray:
     rank[sorted(range(len(texts)), key=texts.__getitem__)] = np.arange(len(texts))
     order_P = np.lexsort((rank[text_P], earliest_P, task_P))
 
-    standing_P = np.empty_like(text_P)
+    representative_P = np.empty_like(text_P)
     for pairs in np.split(order_P, np.flatnonzero(np.diff(task_P[order_P])) + 1):
         chosen = representatives([texts[number] for number in text_P[pairs]], threshold)
-        standing_P[pairs] = text_P[pairs[chosen]]
-    standing_N: IntArray = standing_P[pair_N]
-    return standing_N
+        representative_P[pairs] = text_P[pairs[chosen]]
+    representative_N: IntArray = representative_P[pair_N]
+    return representative_N
 
 
 def texts_of(batch: StepBatch, option: str) -> list[str]:
@@ -87,7 +87,7 @@ def representatives(texts: list[str], threshold: float) -> IntArray:
     """
     count_TA = _character_counts(texts)
     length_T = np.array([len(text) for text in texts], dtype=np.int64)
-    standing_T = np.arange(len(texts))
+    representative_T = np.arange(len(texts))
     kept: list[_Representative] = []
     kept_RA, kept_length_R = np.empty_like(count_TA), np.empty_like(length_T)
     silent_until = time.monotonic() + _QUIET_SECONDS
@@ -103,11 +103,11 @@ def representatives(texts: list[str], threshold: float) -> IntArray:
         bound_R = 2.0 * shared_R / (kept_length_R[: len(kept)] + length_T[index])
         similar = (kept[at] for at in np.flatnonzero(bound_R >= threshold) if kept[at].similar(text, threshold))
         if (first := next(similar, None)) is not None:
-            standing_T[index] = first.index
+            representative_T[index] = first.index
             continue
         kept_RA[len(kept)], kept_length_R[len(kept)] = count_TA[index], length_T[index]
         kept.append(_Representative(index, text))
-    return standing_T
+    return representative_T
 
 
 def _character_counts(texts: list[str]) -> IntArray:

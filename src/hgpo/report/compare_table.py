@@ -227,7 +227,7 @@ def difference(reference: Sequence[Entry], others: Sequence[Entry]) -> Differenc
             return Difference(None, remark=f"{counted(len(shared), 'task')} in common, {sizes}")
         remark = f"on the {len(shared)} tasks in common, {sizes}"
     ours, theirs = ({e.seed: e.evaluation.tasks_won for e in group} for group in (reference, others))
-    if ours.keys() == theirs.keys() and 1 < len(ours) == len(reference) == len(others):
+    if None not in ours and ours.keys() == theirs.keys() and 1 < len(ours) == len(reference) == len(others):
         difference_ST = np.array([[theirs[seed][task] - won[task] for task in shared] for seed, won in ours.items()])
         difference_S = difference_ST.mean(axis=1)
         if np.ptp(difference_S) > 1e-9:  # equal differences say nothing of the variation between seeds

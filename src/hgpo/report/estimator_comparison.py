@@ -1,4 +1,4 @@
-"""The estimators that a report compares: the training's estimator and the common ones."""
+"""The estimators that a report compares: the explained one and the common ones."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from hgpo.estimators.levels import MODES
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """How the policy was trained, if known.
+    """The estimator that a report explains, and what is known of the training.
 
     Attributes:
-        estimator: name of the estimator of the training.
+        estimator: name of the estimator.
         options: its options.
         gamma: the discount.
         metrics: the rows of metrics.jsonl.
         facts: see `hgpo.report.run_facts.run_facts`; None without a run.
+        trained: whether the policy was trained with this estimator, these options and this discount.
     """
 
     estimator: str = "hgpo"
@@ -27,6 +28,7 @@ class Training:
     gamma: float = 0.95
     metrics: Sequence[Mapping[str, Any]] = ()
     facts: Mapping[str, Any] | None = None
+    trained: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +66,9 @@ class ReportEstimator:
 
 
 def report_estimators(training: Training | None) -> tuple[ReportEstimator, ...]:
-    """The estimators that a report compares. The estimator used for training, if known, comes first.
+    """The estimators that a report compares. The explained one, if given, comes first.
 
-    All use the history length and mode of the training (default: 2 and "mean_std_norm"), so that they differ in method
-    and not in units.
+    All use its history length and mode (default: 2, "mean_std_norm"), so that they differ in method and not in units.
     """
     options = dict(training.options) if training else {}
     history = {"history_length": options.get("history_length", 2)}
@@ -85,11 +86,9 @@ def report_estimators(training: Training | None) -> tuple[ReportEstimator, ...]:
         return known
     wanted = (training.estimator, parse_options(training.estimator, **options))
     same = next((one for one in known if (one.name, one.parsed) == wanted), None)
-    if same is None:
-        first = replace(_known("trained", training.estimator, options, "as trained"), trained=True)
-    else:
-        first = replace(same, trained=True)
-    return (first, *(one for one in known if one is not same))
+    variant = "as trained" if training.trained else "given options" if options else ""
+    first = same or _known("trained", training.estimator, options, variant)
+    return (replace(first, trained=training.trained), *(one for one in known if one is not same))
 
 
 def _known(key: str, name: str, options: Mapping[str, Any], variant: str = "") -> ReportEstimator:
@@ -103,7 +102,7 @@ def paper_settings(estimators: Sequence[ReportEstimator]) -> ReportEstimator:
 
 
 def level_estimator(estimators: Sequence[ReportEstimator]) -> ReportEstimator:
-    """The estimator whose step levels are followed: the training's estimator or, if it has none, HGPO (paper)."""
+    """The estimator whose step levels are followed: the first or, if it has none, HGPO (paper)."""
     return estimators[0] if estimators[0].levels else paper_settings(estimators)
 
 
@@ -112,4 +111,4 @@ def whose_levels(estimators: Sequence[ReportEstimator]) -> str:
     first, followed = estimators[0], level_estimator(estimators)
     if followed is first:
         return f"levels of {first.label}"
-    return f"step levels of {followed.label}, because the training's {ESTIMATORS.get(first.name).label} has none"
+    return f"step levels of {followed.label}, because {ESTIMATORS.get(first.name).label} has none"

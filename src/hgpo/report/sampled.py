@@ -17,6 +17,7 @@ from hgpo.columns import FloatArray, IntArray
 from hgpo.estimators.base import Level
 from hgpo.estimators.transition_graph import TransitionGraph, transition_graph
 from hgpo.grouping import ranges
+from hgpo.messages import encodable
 from hgpo.report.analysis import AnalysedUpdate
 
 Columns = Mapping[str, NDArray[Any]]
@@ -183,7 +184,4 @@ def _texts(update: AnalysedUpdate, row_S: IntArray) -> dict[str, tuple[str | Non
 
 def _text(value: Any) -> str | None:
     """Any value as text that can be written as UTF-8."""
-    if value is None:
-        return None
-    text = value if isinstance(value, str) else str(value)
-    return text.encode("utf-8", "replace").decode()
+    return None if value is None else encodable(str(value))

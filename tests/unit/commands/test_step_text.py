@@ -35,6 +35,12 @@ def test_what_went_wrong_is_said():
     assert "prompt" not in told
 
 
+def test_what_is_not_stored_is_left_out_and_numbers_are_shown():
+    told = step_text({"step": 0, "reward": 0.0, "action": 0, "next_observation": 0}).splitlines()
+    assert told[1:] == ["action       0", "observation  0", "reward       0"]
+    assert step_text({"step": 0, "reward": 0.0}).splitlines()[1:] == ["reward       0"]
+
+
 def test_nothing_acts_on_the_terminal_and_nothing_is_endless():
     told = step_text(
         {**STEP, "response": "\x1b[2J" + "x" * 10_000, "fault": "\x1b]0;", "next_observation": "\u202eback"}

@@ -62,6 +62,11 @@ def test_rows_with_other_seeds_are_compared_by_task() -> None:
     assert (found.mean, found.over, found.significant) == (1.0, "10 tasks", True)
 
 
+def test_unknown_seeds_are_not_the_same_seed() -> None:
+    rows = [[run_entry(label, 1, won(2)), entry(label, won(share))] for label, share in (("grpo", 2), ("hgpo", 6))]
+    assert difference(*rows).over == "10 tasks"
+
+
 def test_one_evaluation_each_gives_the_paired_gain() -> None:
     found = difference([TEN_LOST], [TEN_WON])
     expected = gain(TEN_LOST.evaluation, TEN_WON.evaluation)

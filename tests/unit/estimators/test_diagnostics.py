@@ -145,6 +145,7 @@ def test_tasks_are_counted_whose_trajectories_start_in_different_states() -> Non
     summary = summary_of(batch)
     assert (summary.unequal_starts, summary.flat()["unequal_starts"]) == (1, 0.5)
     assert starts_note(0.5).startswith("in 50 % of the tasks, trajectories start in different states")
+    assert starts_note(1 / 500).startswith("in 0.2 % of the tasks")
     assert starts_note(0.0) == ""
 
 

@@ -243,11 +243,12 @@ def test_the_power_keeps_order_and_sign() -> None:
     assert bent == pytest.approx([np.sign(value) * abs(value) ** 0.5 for value in plain])
 
 
-def test_levels_hold_the_targets() -> None:
+def test_levels_compare_the_targets_and_add_nothing_to_the_advantage() -> None:
     levels = compute_advantages(batch(), "nested_td", 0.9).levels
     names = ["same state", "same state and 1 step before", "same state and 2 steps before"]
     assert [level.name for level in levels] == names
     assert levels[0].size.tolist() == [2, 1, 2, 1]
+    assert not any(level.weight.any() for level in levels)
     large = compute_advantages(batch(reward=[0.0, 100.0, 0.0, 0.0]), "nested_td", 0.9).levels
     for one, other in zip(levels, large, strict=True):
         assert other.mean == pytest.approx(100 * one.mean)

@@ -204,6 +204,9 @@ def test_unknown_options_list_the_valid_ones() -> None:
         parse_options("hgpo", alpha=1.0)
     with pytest.raises(ValueError, match=r"'hgpo'; did you mean history_length\? Valid: preset, history_length"):
         parse_options("hgpo", histroy_length=1)
+    for name in ("estimator", "self"):
+        with pytest.raises(ValueError, match=f"unknown option '{name}' for estimator 'hgpo'"):
+            parse_options("hgpo", **{name: "gigpo"})
 
 
 def test_the_batch_must_be_a_batch() -> None:

@@ -35,11 +35,11 @@ def test_the_one_that_trained_comes_first_and_once(training, key):
         (Training("gigpo", {"step_advantage_w": 0.5}), "GiGPO (as trained)", "levels of GiGPO (as trained)"),
         (Training("g2po"), "G2PO (as trained)", "levels of G2PO (as trained)"),
         (Training("hgpo", {"context": "prompt"}), "HGPO (equal prompts)", "levels of HGPO (equal prompts)"),
-        (Training("grpo"), "GRPO", "step levels of HGPO (paper), because the training's GRPO has none"),
+        (Training("grpo"), "GRPO", "step levels of HGPO (paper), because GRPO has none"),
         (
             Training("rloo"),
             "RLOO (as trained)",
-            "step levels of HGPO (paper), because the training's RLOO has none",
+            "step levels of HGPO (paper), because RLOO has none",
         ),
     ],
 )

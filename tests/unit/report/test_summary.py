@@ -52,7 +52,7 @@ def test_a_gigpo_run_is_headed_with_its_own_levels(folder):
 
 def test_levels_of_another_estimator_than_the_one_that_trained_are_called_so(folder):
     text = " ".join(printed(build_report(folder, Training("grpo"))).split())
-    assert "Step levels of HGPO (paper), because the training's GRPO has none, update 1 → 2" in text
+    assert "Step levels of HGPO (paper), because GRPO has none, update 1 → 2" in text
     assert "levels: episode, whole trajectories of the task (GRPO); 0, same state" in text
     assert (
         "HGPO (paper), level 0: of the steps in groups of two or more, 37.5 % are in a group with different prompts"

@@ -58,7 +58,7 @@ function render() {
   main.dataset.view = view;
   drawTabs(view);
   window.scrollTo(0, 0);
-  main.dataset.link = window.location.hash;  // last: whoever waits for a link finds all of its view
+  main.dataset.link = window.location.hash;  // last, so that tests that wait for the link find the whole view
 }
 
 function stepFromLink(value, estimator) {

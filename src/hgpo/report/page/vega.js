@@ -37,7 +37,7 @@ function chart(title, note, spec, id) {
 
 /* Where each line of a chart over updates begins and ends. */
 function inWords(spec) {
-  const lines = Map.groupBy?.(spec.data.values.filter((value) => "update" in value), (value) => value.level ?? value.run ?? "") ?? new Map();
+  const lines = Map.groupBy?.(spec.data.values.filter((value) => "update" in value), (value) => value.level ?? "") ?? new Map();
   const field = chartField(spec);
   return [...lines].map(([name, values]) => {
     const [first, last] = [values[0], values[values.length - 1]];
@@ -46,7 +46,7 @@ function inWords(spec) {
 }
 
 function chartField(spec) {
-  return spec.layer.map((layer) => layer.encoding.y.field).find((field) => field !== "smooth" && field !== "low" && !field?.endsWith("_p10"));
+  return spec.layer.map((layer) => layer.encoding.y.field).find((field) => field !== "smooth" && !field?.endsWith("_p10"));
 }
 
 /* The values as a table, made when it is opened. */
