@@ -65,10 +65,10 @@ def test_the_card_has_no_path_of_this_machine(trained_run: Path) -> None:
         "data_dir": "/data/jane/games",
         "keep_in": "~/jane/shop",
         "size": "small",
-        "more": [{"a": "/home/jane/b"}],
+        "more": [{"a": "/data/jane/b"}],
     }
     environment = config.environment.model_copy(update={"options": options})
-    verl = config.verl.model_copy(update={"overrides": {"trainer": {"default_local_dir": "/home/jane/c"}}})
+    verl = config.verl.model_copy(update={"overrides": {"trainer": {"default_local_dir": "/data/jane/c"}}})
     card = model_card(run, config.model_copy(update={"environment": environment, "verl": verl}), "2")
     assert "jane" not in card
     assert 'data_dir = "games"' in card
