@@ -8,16 +8,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from hgpo.agents.text_template import is_text
-from hgpo.config import Config, dump_config
+from hgpo.config import Config, as_tree
 from hgpo.evaluation.eval_history import evaluation_names
 from hgpo.evaluation.result_files import percent, stored_evaluation
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, lost_evaluations, resume_command
 from hgpo.utils.text import counted
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*(/[\w.-]+)?", re.ASCII)
-_WITH_PATHS = ("environment", "agent", "policy")
-"""Sections whose options may have paths."""
+_ABSOLUTE = re.compile(r"[/~].*")  # one line: a prompt's text may have several
 _UNSAFE = re.compile(r"[^\w .,:/()+-]")
 
 
@@ -40,23 +41,16 @@ def model_card(run: RunDirectory, config: Config, checkpoint: str) -> str:
     is_public = model != "tiny" and not is_local and _HUB_NAME.fullmatch(model)
     base = f"base_model: {json.dumps(model)}\n" if is_public else ""
     model = Path(model).name if is_local else model
-    # Without folders of this machine.
-    sections: dict[str, dict[str, Any]] = {
-        name: {"options": _without_folders(getattr(config, name).options)} for name in _WITH_PATHS
-    }
-    sections["policy"]["model"] = model
-    sections["verl"] = {"overrides": _without_folders(config.verl.overrides)}
-    sections["run"] = {"directory": "runs"}
-    published = config.model_copy(
-        update={name: getattr(config, name).model_copy(update=values) for name, values in sections.items()}
-    )
+    published = _without_folders(as_tree(config))
+    published["policy"]["model"] = model
+    published["run"]["directory"] = "runs"
     start = "a tiny model built for it" if model == "tiny" else f"`{_plain(model)}`"
     environment, estimator = _plain(config.environment.name), _plain(config.advantage.estimator)
     template = f"hgpo's template `{_plain(config.agent.template)}`"
     if is_text(config.agent.template):
         template = "the template `agent.template` below"
     evaluations = "\n".join(_evaluations(run))
-    settings = "\n".join(f"    {line}" for line in dump_config(published).splitlines())
+    settings = "\n".join(f"    {line}" for line in tomli_w.dumps(published).splitlines())
     return f"""\
 ---
 library_name: transformers
@@ -112,12 +106,12 @@ def _evaluations(run: RunDirectory) -> Iterator[str]:
 
 
 def _without_folders(value: Any) -> Any:
-    """A setting in which absolute paths, which would name the user's folders, have only their last part."""
+    """Settings in which absolute paths, which would name the user's folders, have only their last part."""
     if isinstance(value, Mapping):
         return {name: _without_folders(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_without_folders(inner) for inner in value]
-    return Path(value).name if isinstance(value, str) and value.startswith(("/", "~")) else value
+    return Path(value).name if isinstance(value, str) and _ABSOLUTE.fullmatch(value) else value
 
 
 def _plain(text: str) -> str:
