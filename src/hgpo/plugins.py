@@ -111,7 +111,7 @@ class Registry(Generic[Part]):
             part = self._parts[name] = self._from_path(name, f"{point.module}:{point.attr or ''}")
         elif (word := name.partition(":")[0]) in self._addressed and ":" in name:
             make: Any = self._from_path(name, self._addressed[word])
-            part = self._parts[name] = cast(Part, partial(make, name.partition(":")[2]))
+            part = self._by_path[name] = cast(Part, partial(make, name.partition(":")[2]))
         elif names_module(name):
             _search_working_folder()
             part = self._by_path[name] = self._from_path(name, name)

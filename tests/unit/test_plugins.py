@@ -141,6 +141,7 @@ def test_a_module_that_exits_is_named(tmp_path, monkeypatch):
 def test_an_address_is_no_module(registry):
     addressed = Registry("part", "no.such.group", addressed={"openenv": "operator:concat"})
     assert addressed.get("openenv:http://here")("/there") == "http://here/there"
+    assert addressed.names() == []
     assert not names_module("openenv:http://here")
     assert names_module("package.module:attribute")
     import_named(["openenv:http://here"])
