@@ -25,6 +25,7 @@ import argparse
 import hashlib
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from threading import Lock
 
@@ -149,9 +150,8 @@ class Campaign:
 
     def _success_of_start(self, start: Path) -> float:
         """Success of the start policy on the held-out tasks: of a stored training, else evaluated."""
-        weights = weights_of(start)  # reads the whole file
         for one in self.done:
-            if (one.settings, one.start) == (self.settings, weights):
+            if (one.settings, one.start) == (self.settings, weights_of(start)):
                 return one.before
         options = [*self.overrides, *self._from_start(start), "training.updates=0"]
         return evaluated_success(train(self.folder, "start-evaluated", Path(self.recipe), options))
@@ -166,8 +166,9 @@ class Campaign:
             store(self.done)
 
 
+@cache
 def weights_of(start: Path) -> str:
-    """The first digits of the SHA-256 of a policy's weights."""
+    """The first digits of the SHA-256 of a policy's weights; the file is read once."""
     return hashlib.sha256((start / "model.safetensors").read_bytes()).hexdigest()[:12]
 
 

@@ -1,7 +1,7 @@
 """Keys for comparing observations and actions of any type.
 
-Two values have equal keys if and only if they have equal contents; only a container and its own JSON as text, `[1]` and
-`"[1]"`, have equal keys, too. A key never depends on an object's address or on the order of a mapping or set.
+Two values have equal keys if and only if they have equal contents. The one exception is a container and the text of its
+JSON, such as `[1]` and `"[1]"`. A key never depends on an object's address or on the order of a mapping or set.
 """
 
 from __future__ import annotations

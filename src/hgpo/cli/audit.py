@@ -35,8 +35,8 @@ of verl or verl-agent (a folder of JSONL files named by step), or a table of any
 with a row per episode or per step. Each PATH is checked by itself. Nothing that a file names is imported or played.
 
 Prints the number of different tasks and their splits, the seeds, and success of every checkpoint with a 95 % CI over
-tasks; of several checkpoints the peak, the last and the mean; and the additional plays that
-all tasks need to be played equally often.
+tasks; of several checkpoints the peak, the last and the mean; and how many more plays are needed until all tasks have
+been played equally often.
 Violations are named with their tasks:
 
 {kinds}

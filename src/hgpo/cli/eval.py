@@ -64,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="overwrite FILE and NAME.rollouts.jsonl even without a log of an evaluation",
     )
     parser.add_argument(
-        "--at-once", type=int, metavar="N", help="maximum of concurrent tasks (default: 64 with --server, else 256)"
+        "--at-once", type=int, metavar="N", help="most concurrent tasks (default: 64 with --server, else 256)"
     )
     parser.add_argument(
         "--prices",

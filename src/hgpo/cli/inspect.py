@@ -117,7 +117,7 @@ def report_of(arguments: argparse.Namespace) -> Report:
 
 
 def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[str]]:
-    """The estimator to explain and what is known of the training; None if neither arguments nor a run tell.
+    """The estimator to explain and what is known of the training; None if neither the arguments nor a run name one.
 
     Settings or metrics that cannot be read become notices, because the rollouts may still be readable.
     """

@@ -110,7 +110,7 @@ def distinct_per_run(key_N: IntArray, runs: Runs) -> IntArray:
 class Level:
     """One level of groups and its contribution: `sum over levels of weight * advantage` is the batch's advantage.
 
-    Only for "nested_td" it is not: its levels have weight 0.
+    Levels of weight 0 show groups of an advantage that is no such sum, as that of "nested_td".
 
     The public columns (properties) are [N] in the batch's row order. They are computed on every access: storing all of
     them for a large batch would take much memory, and most callers use none.

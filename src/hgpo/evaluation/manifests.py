@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -189,12 +188,13 @@ def best_fit(
         among: manifests to choose from.
         known: digests of the played games, and ids of manifests that the log names.
     """
-    best, most = None, (1, 0, -math.inf)
+    best: Manifest | None = None
+    most: tuple[int, ...] = ()
     for manifest in among:
         ids = {task.id for task in manifest.tasks}
         agreeing = (manifest.id in known) + sum(task.game in known for task in manifest.tasks)
         fit = (sum(not ids.isdisjoint(names) for names in tasks), agreeing, -len(ids))
-        if fit > most:
+        if fit[0] and fit > most:
             best, most = manifest, fit
     return best
 

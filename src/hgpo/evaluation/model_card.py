@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from hgpo.runs.folder import RunDirectory, RunDirectoryError, lost_evaluations, 
 from hgpo.utils.text import counted
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*(/[\w.-]+)?", re.ASCII)
-_ABSOLUTE = re.compile(r"[/~].*")  # one line: a prompt's text may have several
+_ABSOLUTE = re.compile(r"[/~].*")  # of one line: a template given as text may start like a path
 _UNSAFE = re.compile(r"[^\w .,:/()+-]")
 
 
@@ -106,10 +106,10 @@ def _evaluations(run: RunDirectory) -> Iterator[str]:
 
 
 def _without_folders(value: Any) -> Any:
-    """Settings in which absolute paths, which would name the user's folders, have only their last part."""
-    if isinstance(value, Mapping):
+    """The settings with absolute paths, which would reveal the user's folders, cut to their last part."""
+    if isinstance(value, dict):
         return {name: _without_folders(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
         return [_without_folders(inner) for inner in value]
     return Path(value).name if isinstance(value, str) and _ABSOLUTE.fullmatch(value) else value
 

@@ -95,7 +95,7 @@ def resume_command(path: Path) -> str:
 def _refuse_link(path: Path) -> None:
     """Refuse to write through a link, by which a run from elsewhere could change any file of the user."""
     if path.is_symlink():
-        raise RunDirectoryError(f"{path} is a link, through which hgpo does not write: replace it by the file")
+        raise RunDirectoryError(f"{path} is a link, through which hgpo does not write: replace it with the file itself")
 
 
 class RunDirectory:
@@ -290,7 +290,7 @@ def rewind_updates(run: RunDirectory, update: int) -> None:
         _append_rows(run.path / "metrics.superseded.jsonl", later)
     if run.metrics.exists():
         write_text(run.metrics, "".join(json.dumps(row) + "\n" for row in kept), durable=True)
-    for path in run.rollouts.glob("[0-9]*.parquet"):
+    for path in run.rollouts.glob("*.parquet"):
         if path.stem.isdecimal() and int(path.stem) > update:
             path.unlink()
 

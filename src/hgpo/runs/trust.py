@@ -89,7 +89,7 @@ def settings_to_trust(config: Config, *, trains: bool = False) -> dict[str, str]
 def allow_settings(run: Path, named: Mapping[str, str], *, trusted: bool, say: Callable[[str], object]) -> None:
     """Print what the run's settings import or use outside of the run; reject it if the run is not trusted.
 
-    Folders of the run that are links are rejected as well: files would be written to and deleted from their targets.
+    A run with folders that are links is rejected as well: files would be written to and deleted from their targets.
 
     Args:
         run: the run's folder.

@@ -81,7 +81,7 @@ def _generated_suite(size: WorldSize, counts: Mapping[str, int], mode: str | Non
     worlds, most = -(-counts["train"] // in_training), _UNSEEN_WORLDS * in_training
     if counts["train"] > most:
         raise ValueError(
-            f"train: {counts['train']} goals asked for; the most is {most}: later worlds are valid_unseen's"
+            f"train: {counts['train']} goals requested; give at most {most}: later worlds belong to valid_unseen"
         )
     if counts["valid_seen"] > worlds * kept_back:
         raise ValueError(

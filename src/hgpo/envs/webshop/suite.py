@@ -309,7 +309,7 @@ def _generated_suite(
     shops, most = -(-counts["train"] // in_training), _UNSEEN_SHOPS * in_training
     if counts["train"] > most:
         raise ValueError(
-            f"train: {counts['train']} goals requested; the most is {most}: later shops are valid_unseen's"
+            f"train: {counts['train']} goals requested; give at most {most}: later shops belong to valid_unseen"
         )
     if counts["valid_seen"] > shops * kept_back:
         raise ValueError(

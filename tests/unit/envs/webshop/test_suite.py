@@ -166,7 +166,10 @@ def test_sizes() -> None:
     ("options", "message"),
     [
         ({"train_goals": 20, "valid_seen_goals": 50}, "request fewer, or more training goals"),
-        ({"train_goals": 20_000_001}, "train: 20000001 goals requested; the most is 20000000"),
+        (
+            {"train_goals": 20_000_001},
+            "train: 20000001 goals requested; give at most 20000000: later shops belong",
+        ),
         ({"observation_mode": "html"}, "choose one of text, text_rich, brief"),
         ({"nouns": "best"}, "choose 'blank'"),
         ({"human_goals": True}, "human_goals, keep_in, split_scheme: only for official files"),
