@@ -67,11 +67,13 @@ class Expert:
         clickables: Sequence[str] = available["clickables"]
         if "buy now" in clickables:
             return self._on_item(observation, clickables)
-        self._chosen.clear()  # a page other than the product's and its sub-pages resets the chosen options
+        if "next >" not in clickables and not available["has_search_bar"]:  # a sub-page keeps the chosen options
+            return "click[< prev]"
+        self._chosen.clear()
         if available["has_search_bar"]:
             self._pages_turned = 0
             return f"search[{self._instruction.words}]"
-        return self._on_results(observation, clickables) if "next >" in clickables else "click[< prev]"
+        return self._on_results(observation, clickables)
 
     def _on_results(self, observation: str, clickables: Sequence[str]) -> str:
         offers = read_offers(observation, clickables)
