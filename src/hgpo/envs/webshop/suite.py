@@ -22,7 +22,8 @@ from hgpo.envs.webshop.catalog import Catalog, is_catalog
 from hgpo.envs.webshop.env import OBSERVATION_MODES, WebShopEnv
 from hgpo.envs.webshop.expert import Expert
 from hgpo.envs.webshop.generator import ShopSize, generate_catalog, shop_size
-from hgpo.envs.webshop.goals import Goal, noun_tagger
+from hgpo.envs.webshop.goals import Goal
+from hgpo.envs.webshop.nouns import noun_tagger
 
 logger = logging.getLogger(__name__)
 
