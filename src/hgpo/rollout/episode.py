@@ -186,8 +186,9 @@ class Episode:
         """Update the episode after `action`; `response` is the text of the model, "" if no model chose the action."""
         observation, reward, terminated, truncated, info = result
         won, score = self._won or bool(info["won"]), info.get("score")
+        earned = float(won and not self._won) if self._rules.reward == "won" else float(reward)
         transition = Transition(
-            reward=self._rules.training_reward(float(reward), first_win=won and not self._won),
+            reward=self._rules.reward_scale * earned,
             won=won,
             score=float(won if score is None else score),
             terminated=bool(terminated),
