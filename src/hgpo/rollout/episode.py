@@ -56,7 +56,7 @@ class Transition:
         reward: the step's reward in training.
         won: whether the episode counts as won after this step: `info["won"]` was True in it or in an earlier one.
         score: the environment's grade in 0-1; without a grade, 1 if won, else 0.
-        terminated, truncated: as in Gymnasium, but never both: a time limit cuts no episode that ends.
+        terminated, truncated: as in Gymnasium, but never both, see `LimitedEnv`.
     """
 
     reward: float
@@ -192,7 +192,7 @@ class Episode:
             won=won,
             score=float(won if score is None else score),
             terminated=bool(terminated),
-            truncated=bool(truncated) and not terminated,
+            truncated=bool(truncated),
         )
         self._history.append((self.observation, action))
         self._responses.append(response)
