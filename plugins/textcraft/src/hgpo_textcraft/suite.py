@@ -72,21 +72,21 @@ def textcraft_suite(
 
 
 def _generated_suite(size: WorldSize, counts: Mapping[str, int], mode: str | None, seed: int) -> TaskSplits:
-    """Each world keeps a quarter of its goals out of training."""
+    """Each world reserves a quarter of its goals for `valid_seen`."""
     all_goals = size.width * (size.layers - 1)
-    kept_back = max(1, all_goals // 4)
-    in_training = all_goals - kept_back
+    reserved = max(1, all_goals // 4)
+    in_training = all_goals - reserved
     if in_training < 1:
-        raise ValueError("world size: a world has one goal alone; make width or layers larger")
+        raise ValueError("world size: a world has only one goal; make width or layers larger")
     worlds, most = -(-counts["train"] // in_training), _UNSEEN_WORLDS * in_training
     if counts["train"] > most:
         raise ValueError(
             f"train: {counts['train']} goals requested; give at most {most}: later worlds belong to valid_unseen"
         )
-    if counts["valid_seen"] > worlds * kept_back:
+    if counts["valid_seen"] > worlds * reserved:
         raise ValueError(
-            f"valid_seen: {counts['valid_seen']} goals asked for, but the {worlds} worlds of {counts['train']} "
-            f"training goals keep back {worlds * kept_back}; ask for fewer, or for more training goals"
+            f"valid_seen: {counts['valid_seen']} goals requested, but the {worlds} worlds of {counts['train']} "
+            f"training goals reserve only {worlds * reserved}; request fewer, or more training goals"
         )
     places = {
         "train": ((world, goal) for world in count() for goal in range(in_training)),
