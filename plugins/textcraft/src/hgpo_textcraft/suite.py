@@ -63,15 +63,14 @@ def textcraft_suite(
         raise ValueError(f"observation_mode={observation_mode!r}; choose one of {', '.join(OBSERVATION_MODES)}")
     requested = {split: number for split, number in named.items() if number is not None}
     if data_dir is None:
-        return _generated_suite(
-            named_size(size or "small", SIZES), {**DEFAULT_GOALS, **requested}, observation_mode, seed
-        )
+        goals, mode = {**DEFAULT_GOALS, **requested}, observation_mode or "inventory"
+        return _generated_suite(named_size(size or "small", SIZES), goals, mode, seed)
     if size is not None or requested:
         raise ValueError("size and numbers of goals: only for generated worlds; leave them out, or data_dir")
     return _minecraft_suite(find_recipes(data_dir), observation_mode or "text", seed)
 
 
-def _generated_suite(size: WorldSize, counts: Mapping[str, int], mode: str | None, seed: int) -> TaskSplits:
+def _generated_suite(size: WorldSize, counts: Mapping[str, int], mode: str, seed: int) -> TaskSplits:
     """Each world reserves a quarter of its goals for `valid_seen`."""
     all_goals = size.width * (size.layers - 1)
     reserved = max(1, all_goals // 4)
@@ -95,11 +94,9 @@ def _generated_suite(size: WorldSize, counts: Mapping[str, int], mode: str | Non
     }
     chosen = {split: list(islice(places[split], counts[split])) for split in SPLITS}
     make = {
-        split: partial(_generated_tasks, split, chosen[split], size, mode or "inventory", seed)
-        for split in SPLITS
-        if chosen[split]
+        split: partial(_generated_tasks, split, drawn, size, mode, seed) for split, drawn in chosen.items() if drawn
     }
-    description = {"size": asdict(size), "seed": seed, "goals": dict(counts), "observation_mode": mode or "inventory"}
+    description = {"size": asdict(size), "seed": seed, "goals": dict(counts), "observation_mode": mode}
     return TaskSplits(make, expert=TextCraftExpert, description=description)
 
 
