@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hgpo.envs.webshop import Catalog, WebShopEnv
-from hgpo.envs.webshop.goals import blank_nouns
+from hgpo.envs.webshop.nouns import blank_nouns
 
 FILES = Path(__file__).parents[3] / "shared" / "webshop"
 DATA = Path(__file__).parent / "data"

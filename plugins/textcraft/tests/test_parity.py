@@ -96,7 +96,7 @@ def _command(book: RecipeBook, crafting: Crafting, rng: np.random.Generator) -> 
         first, after = recipe.text.split(" using ")
         other = [recipe.text.replace("1 ", "2 ", 1), f"{recipe.text}, stick", f"{first} using 0 {after[2:]}"]
         return other[int(rng.integers(3))]
-    possible = crafting.possible(list(book.recipes))
+    possible = crafting.possible(book.recipes)
     return str(rng.choice(possible)) if possible else "inventory"
 
 

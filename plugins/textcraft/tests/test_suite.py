@@ -92,8 +92,8 @@ def test_minecraft_recipes_hold_out_one_goal_in_five(tmp_path: Path) -> None:
         ({"size": {"raw": 0}}, "raw: Input should be greater than or equal to 1"),
         ({"size": {"rows": 3}}, "rows: Unexpected keyword"),
         ({"size": {"layers": 8, "width": 40}}, "320 crafted items, but there are 44 and 123 names"),
-        ({"size": {"width": 1, "layers": 2}}, "one goal alone"),
-        ({"train_goals": 3, "valid_seen_goals": 100}, "keep back"),
+        ({"size": {"width": 1, "layers": 2}}, "only one goal"),
+        ({"train_goals": 3, "valid_seen_goals": 100}, "reserve only"),
         (
             {"train_goals": 3_000_001},
             "train: 3000001 goals requested; give at most 3000000: later worlds belong",

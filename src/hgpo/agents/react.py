@@ -105,11 +105,11 @@ class ReactTemplate:
         """A valid response without a thought."""
         return f"Action: {action}"
 
-    def reflect(self, context: AgentContext) -> Conversation:
-        """The conversation of a failed trial; its last turn ends with the question for a lesson."""
-        turns = [*ReactTemplate((), 0, list_commands=False).render(replace(context, lessons=()))]
-        turns[-1] = Message("user", f"{turns[-1].text}\n\n{_QUESTION}")
-        return tuple(turns)
+
+def ask_for_lesson(context: AgentContext) -> Conversation:
+    """The conversation of a failed trial; its last turn ends with the question for a lesson."""
+    *turns, last = ReactTemplate((), 0, list_commands=False).render(replace(context, lessons=()))
+    return (*turns, Message("user", f"{last.text}\n\n{_QUESTION}"))
 
 
 def conversation(
@@ -166,19 +166,11 @@ def react(spec: AgentSpec, *, examples: int = 2, list_commands: bool = True) -> 
     Raises:
         ValueError: the number of examples is negative.
     """
-    return Agent(ReactTemplate(worked_examples(spec, examples), examples, list_commands), history_length=None)
-
-
-def worked_examples(spec: AgentSpec, count: int) -> tuple[WorkedExample, ...]:
-    """All examples for an environment; none if `count` is 0.
-
-    Raises:
-        ValueError: `count` is negative.
-    """
-    if count < 0:
-        raise ValueError(f"agent.options.examples = {count}; give 0 or more")
+    if examples < 0:
+        raise ValueError(f"agent.options.examples = {examples}; give 0 or more")
     name = _EXAMPLES.get(spec.environment)
-    return load_examples(name) if name and count else ()
+    known = load_examples(name) if name and examples else ()
+    return Agent(ReactTemplate(known, examples, list_commands), history_length=None)
 
 
 def reflexion(spec: AgentSpec, *, trials: int = 3, examples: int = 2, list_commands: bool = True) -> Agent:
@@ -193,5 +185,5 @@ def reflexion(spec: AgentSpec, *, trials: int = 3, examples: int = 2, list_comma
     """
     if trials < 1:
         raise ValueError(f"agent.options.trials = {trials}; give 1 or more")
-    template = ReactTemplate(worked_examples(spec, examples), examples, list_commands)
-    return Agent(template, history_length=None, trials=trials, reflect=template.reflect)
+    agent = react(spec, examples=examples, list_commands=list_commands)
+    return replace(agent, trials=trials, reflect=ask_for_lesson)

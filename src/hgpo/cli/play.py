@@ -185,7 +185,8 @@ def _play_in_person(arguments: argparse.Namespace) -> int:
 
 def _admissible(info: Info) -> list[str]:
     """The commands that the user may type. A search takes any words, so it is listed as a pattern."""
-    search = ["search[words]"] if info.get("available_actions", {}).get("has_search_bar") else []
+    available = info.get("available_actions")  # WebShop's, or another environment's, of any type
+    search = ["search[words]"] if isinstance(available, Mapping) and available.get("has_search_bar") else []
     return [*search, *(info.get("admissible_commands") or ())] or ["This environment lists none."]
 
 

@@ -40,7 +40,8 @@ class Env(Protocol):
     needed.
 
     An optional method `identity() -> Mapping[str, Any]`, called after a reset, returns what manifests record of the
-    task: `game` (SHA-256 of the game or shop), `price_bound`, and `observation`, a first observation without options.
+    task: `game` (SHA-256 of the game or shop), `price_bound`, `products` (number of products in the shop), and
+    `observation`, a first observation without options.
     """
 
     def reset(self, *, seed: int | None = None) -> tuple[str, Info]:
@@ -147,18 +148,17 @@ class TaskSplits:
         return self._skipped.get(split, {})
 
 
-def check_action(action: object, running: bool, game: str = "") -> None:
+def check_action(action: object, running: bool) -> None:
     """Reject a step outside an episode, and an action that is not text; environments call it first in `step`.
 
     Raises:
-        RuntimeError: no episode is running. The message begins with `game`, if given.
+        RuntimeError: no episode is running.
         TypeError: the action is not text.
     """
-    where = f"{game}: " if game else ""
     if not running:
-        raise RuntimeError(f"{where}no episode is running; call reset() before step()")
+        raise RuntimeError("no episode is running; call reset() before step()")
     if not isinstance(action, str):
-        raise TypeError(f"{where}the action is of type {type(action).__name__}; actions are text")
+        raise TypeError(f"the action is of type {type(action).__name__}; actions are text")
 
 
 def counted_reasons(reasons: Mapping[str, int]) -> str:

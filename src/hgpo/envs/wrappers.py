@@ -28,7 +28,8 @@ def _named(what: str, call: str, passed_on: tuple[type[Exception], ...] = ()) ->
 class LimitedEnv:
     """Sets `truncated` at step `max_steps` of an episode; errors of the environment become `EnvContractError`.
 
-    `name` is the task's id, for error messages.
+    No step is both terminated and truncated: a time limit cuts no episode that ends. `name` is the task's id, for error
+    messages.
     """
 
     def __init__(self, environment: Env, max_steps: int, name: str = "") -> None:
@@ -60,7 +61,7 @@ class LimitedEnv:
             raise wrapped_error(f"task {self._name!r}", f"step({action!r})", error, below=__file__) from error
         self._steps += 1
         observation, reward, terminated, truncated, info = check_step(self._name, self._steps, result)
-        truncated = truncated or (self._steps >= self._max_steps and not terminated)
+        truncated = not terminated and (truncated or self._steps >= self._max_steps)
         return observation, reward, terminated, truncated, self._with_state(info)
 
     def _with_state(self, info: Info) -> Info:

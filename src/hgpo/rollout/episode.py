@@ -56,7 +56,7 @@ class Transition:
         reward: the step's reward in training.
         won: whether the episode counts as won after this step: `info["won"]` was True in it or in an earlier one.
         score: the environment's grade in 0-1; without a grade, 1 if won, else 0.
-        terminated, truncated: as in Gymnasium, but never both: a time limit cuts no episode that ends.
+        terminated, truncated: as in Gymnasium, but never both, see `LimitedEnv`.
     """
 
     reward: float
@@ -186,12 +186,13 @@ class Episode:
         """Update the episode after `action`; `response` is the text of the model, "" if no model chose the action."""
         observation, reward, terminated, truncated, info = result
         won, score = self._won or bool(info["won"]), info.get("score")
+        earned = float(won and not self._won) if self._rules.reward == "won" else float(reward)
         transition = Transition(
-            reward=self._rules.training_reward(float(reward), first_win=won and not self._won),
+            reward=self._rules.reward_scale * earned,
             won=won,
             score=float(won if score is None else score),
             terminated=bool(terminated),
-            truncated=bool(truncated) and not terminated,
+            truncated=bool(truncated),
         )
         self._history.append((self.observation, action))
         self._responses.append(response)

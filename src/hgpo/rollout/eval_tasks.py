@@ -186,7 +186,7 @@ async def play_task(task: EvalTask, player: Player) -> EpisodeResult:
 async def _play_trial(
     task: EvalTask, player: Player, reset_seed: int, rng: np.random.Generator, trials: _Trials
 ) -> None:
-    """One trial, also if the context fills; if it is lost and another follows, also the agent's lesson from it."""
+    """One trial; if it is lost and another follows, also the agent's lesson from it."""
     environment = task.task.make()
     ids = EpisodeIds(task.id, f"{task.id}#{len(trials.won)}", task.task.id, task.task.kind)
     episode = Episode(ids, player.rules, *environment.reset(seed=reset_seed), lessons=tuple(trials.lessons))
@@ -197,16 +197,11 @@ async def _play_trial(
     def count(response: Response) -> None:
         trials.usage.append(usage_of(response))
 
-    won = False
-    try:
-        async for record, _ in play(episode, step, player.policy, player.rules, rng, player.prompts, count):
-            won = record.won
-            trials.steps.append(record)
-            player.on_step(record)
-    except ContextFull:
-        trials.won.append(won)
-        raise
-    trials.won.append(won)
+    trials.won.append(False)
+    async for record, _ in play(episode, step, player.policy, player.rules, rng, player.prompts, count):
+        trials.won[-1] = record.won
+        trials.steps.append(record)
+        player.on_step(record)
     if not trials.won[-1] and len(trials.won) < player.agent.trials:
         trials.lessons.append(await _lesson(episode, player, rng, trials))
 

@@ -16,7 +16,7 @@ from hgpo.rollout.state_keys import INFO_OF, TOOL_CALL
 
 
 class RolloutError(RuntimeError):
-    """An environment or policy broke its contract; the message names the task and the step."""
+    """An episode cannot be played; the message has the reason."""
 
 
 class PromptWithoutMemoryTooLong(ContextFull, RolloutError):
@@ -47,10 +47,6 @@ class RolloutRules:
     invalid_action_penalty: float = 0.0
     state: str = "observation"
     cut_encoder: PromptEncoder | None = None
-
-    def training_reward(self, reward: float, *, first_win: bool) -> float:
-        """Return the reward of a step. `first_win`: the step wins the episode for the first time."""
-        return self.reward_scale * (float(first_win) if self.reward == "won" else reward)
 
     def check_start(self, task_id: str, info: Mapping[str, Any]) -> None:
         """Raise `RolloutError` if `info` lacks what the state key needs."""

@@ -249,7 +249,7 @@ class EpisodeSummary:
         task: Id of the task.
         kind: Type of the task.
         seed: Seed of the evaluation.
-        trials: Whether each trial was won; the first success ends them.
+        trials: Whether each trial was won, an unfinished one included; the first success ends them.
         score: The environment's grade at the end, 0-1.
         counts: Steps of all trials.
         usage: Usage of all responses.

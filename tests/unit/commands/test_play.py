@@ -39,6 +39,12 @@ def test_a_search_bar_is_listed_where_there_is_one(monkeypatch, capsys) -> None:
     assert "click[back to search]\nclick[next >]" in after
 
 
+def test_available_actions_of_another_form_list_no_search(monkeypatch, capsys) -> None:
+    info = {"won": False, "available_actions": ["left"], "admissible_commands": ["go left"]}
+    monkeypatch.setattr(Corridor, "_info", lambda self, won: info)
+    assert "go left\n" in play(monkeypatch, capsys, "?\n\n", "corridor:CorridorSuite")
+
+
 def test_text_of_an_environment_cannot_act_on_the_terminal(monkeypatch, capsys) -> None:
     monkeypatch.setattr(Corridor, "_look", lambda self: "a\x1b[2J\u200fb\u202ec\nsecond\tline")
     assert "a�[2J�b�c\nsecond\tline\n" in play(monkeypatch, capsys, "\n", "corridor:CorridorSuite")

@@ -24,6 +24,12 @@ def test_winning_on_the_last_step_is_termination():
     assert environment.step("open door")[1:4] == (1.0, True, False)
 
 
+def test_an_episode_that_ends_at_the_environments_own_limit_is_not_cut():
+    environment = LimitedEnv(Returning(START, ("a door", 1.0, True, True, {"won": True})), 9)
+    environment.reset()
+    assert environment.step("open door")[1:4] == (1.0, True, False)
+
+
 def test_a_suite_is_limited_lazily_and_can_be_sliced(corridor_suite):
     tasks = LimitedSuite(corridor_suite, 3).tasks("train")
     assert [task.id for task in tasks] == ["train/1", "train/3", "train/5"]

@@ -1,4 +1,4 @@
-"""What the clerk has in front of them: the database, the customer, what was shown, and the policies."""
+"""The state of a case: the database, the customer and what was shown; and the policies."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,7 +109,7 @@ class Crafting:
             return "Inventory: You are not carrying anything."
         return "Inventory: " + "".join(f"[{display_name(item)}] ({count}) " for item, count in self.inventory.items())
 
-    def possible(self, recipes: list[Recipe]) -> list[str]:
+    def possible(self, recipes: Iterable[Recipe]) -> list[str]:
         """The craft commands of `recipes` that the inventory suffices for, with an item in place of each group."""
         commands = []
         for recipe in recipes:
@@ -140,8 +140,8 @@ class Crafting:
             raise _ActionFailed(f"Could not find enough items to craft {None if is_group else item}")
         recipe = None if is_group else self._book.matching(item, given)
         if recipe is None:
-            tag, item_id = (repr(item), None) if is_group else (None, repr(item))
-            tagged = f"ItemTag(tag={tag}, item_id={item_id})"
+            tag, name = (repr(item), None) if is_group else (None, repr(item))
+            tagged = f"ItemTag(tag={tag}, item_id={name})"
             raise _ActionFailed(f"Could not find a valid recipe for ItemTagWithCount(item_tag={tagged}, count={count})")
         for part in given:
             self._take(part)
@@ -231,7 +231,7 @@ class TextCraftEnv:
         return observation, float(won), won, False, self._info(won=won)
 
     def _info(self, *, won: bool) -> dict[str, Any]:
-        possible = sorted(set(self._crafting.possible(list(self._challenge.recipes))))
+        possible = sorted(set(self._crafting.possible(self._challenge.recipes)))
         return {
             "won": won,
             "task": self._challenge.text,

@@ -35,7 +35,7 @@ class TextCraftExpert:
             taken = tuple((part.split(" ", 1)[1], int(part.split(" ", 1)[0])) for part in parts.split(", "))
             self._recipes.setdefault(item, []).append(_ListedRecipe(item, int(count), taken))
         self._groups: Mapping[str, Sequence[str]] = info["groups"]
-        self._depths = self._all_depths()
+        self._find_depths()
 
     def act(self, observation: str, info: Mapping[str, Any]) -> str:
         """The next command for the current inventory; earlier commands may come from another policy."""
@@ -68,8 +68,8 @@ class TextCraftExpert:
         enough = next((item for item in items if stock.get(item, 0) >= count), None)
         return enough or min(items, key=lambda item: self._depths.get(item, _FAR))
 
-    def _all_depths(self) -> dict[str, int]:
-        """Name -> depth in crafts, 0 for raw items; names that no listed recipe leads to are missing."""
+    def _find_depths(self) -> None:
+        """Set name -> depth in crafts, 0 for raw items; names that no listed recipe leads to are missing."""
         parts = {name for recipes in self._recipes.values() for recipe in recipes for name, _ in recipe.parts}
         named = parts.union(*self._groups.values())
         self._depths = {name: 0 for name in named if name not in self._recipes and name not in self._groups}
@@ -84,7 +84,6 @@ class TextCraftExpert:
             for name, depth in found.items():
                 if depth < self._depths.get(name, _FAR):
                     self._depths[name], changed = depth, True
-        return self._depths
 
     def _recipe_depth(self, recipe: _ListedRecipe) -> int:
         return 1 + max(self._depths.get(name, _FAR) for name, _ in recipe.parts)

@@ -63,30 +63,29 @@ def textcraft_suite(
         raise ValueError(f"observation_mode={observation_mode!r}; choose one of {', '.join(OBSERVATION_MODES)}")
     requested = {split: number for split, number in named.items() if number is not None}
     if data_dir is None:
-        return _generated_suite(
-            named_size(size or "small", SIZES), {**DEFAULT_GOALS, **requested}, observation_mode, seed
-        )
+        goals, mode = {**DEFAULT_GOALS, **requested}, observation_mode or "inventory"
+        return _generated_suite(named_size(size or "small", SIZES), goals, mode, seed)
     if size is not None or requested:
         raise ValueError("size and numbers of goals: only for generated worlds; leave them out, or data_dir")
     return _minecraft_suite(find_recipes(data_dir), observation_mode or "text", seed)
 
 
-def _generated_suite(size: WorldSize, counts: Mapping[str, int], mode: str | None, seed: int) -> TaskSplits:
-    """Each world keeps a quarter of its goals out of training."""
+def _generated_suite(size: WorldSize, counts: Mapping[str, int], mode: str, seed: int) -> TaskSplits:
+    """Each world reserves a quarter of its goals for `valid_seen`."""
     all_goals = size.width * (size.layers - 1)
-    kept_back = max(1, all_goals // 4)
-    in_training = all_goals - kept_back
+    reserved = max(1, all_goals // 4)
+    in_training = all_goals - reserved
     if in_training < 1:
-        raise ValueError("world size: a world has one goal alone; make width or layers larger")
+        raise ValueError("world size: a world has only one goal; make width or layers larger")
     worlds, most = -(-counts["train"] // in_training), _UNSEEN_WORLDS * in_training
     if counts["train"] > most:
         raise ValueError(
             f"train: {counts['train']} goals requested; give at most {most}: later worlds belong to valid_unseen"
         )
-    if counts["valid_seen"] > worlds * kept_back:
+    if counts["valid_seen"] > worlds * reserved:
         raise ValueError(
-            f"valid_seen: {counts['valid_seen']} goals asked for, but the {worlds} worlds of {counts['train']} "
-            f"training goals keep back {worlds * kept_back}; ask for fewer, or for more training goals"
+            f"valid_seen: {counts['valid_seen']} goals requested, but the {worlds} worlds of {counts['train']} "
+            f"training goals reserve only {worlds * reserved}; request fewer, or more training goals"
         )
     places = {
         "train": ((world, goal) for world in count() for goal in range(in_training)),
@@ -95,11 +94,9 @@ def _generated_suite(size: WorldSize, counts: Mapping[str, int], mode: str | Non
     }
     chosen = {split: list(islice(places[split], counts[split])) for split in SPLITS}
     make = {
-        split: partial(_generated_tasks, split, chosen[split], size, mode or "inventory", seed)
-        for split in SPLITS
-        if chosen[split]
+        split: partial(_generated_tasks, split, drawn, size, mode, seed) for split, drawn in chosen.items() if drawn
     }
-    description = {"size": asdict(size), "seed": seed, "goals": dict(counts), "observation_mode": mode or "inventory"}
+    description = {"size": asdict(size), "seed": seed, "goals": dict(counts), "observation_mode": mode}
     return TaskSplits(make, expert=TextCraftExpert, description=description)
 
 

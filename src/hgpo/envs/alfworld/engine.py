@@ -28,14 +28,12 @@ class PreparedGame:
         game: the game itself.
         layout: its objects and receptacles by number.
         legal: the legal actions of a state.
-        containers: numbers of the objects that can hold others.
         is_won: whether a state fulfils the goal; called after every legal command.
     """
 
     game: Game
     layout: Layout
     legal: LegalActions
-    containers: frozenset[int]
     is_won: WinCondition
 
 
@@ -54,7 +52,6 @@ def prepare(game: Game) -> PreparedGame:
             game=game,
             layout=layout,
             legal=LegalActions(layout, game.can_contain),
-            containers=layout.with_property("isReceptacleObject"),
             is_won=win_condition(game, layout),
         )
     return prepared
@@ -131,9 +128,8 @@ class Engine:
         self.start()
 
     def _prepare(self) -> None:
-        prepared = prepare(self.game)
-        self._prepared, self._layout, self._legal = prepared, prepared.layout, prepared.legal
-        self._is_won = prepared.is_won
+        prepared = self._prepared = prepare(self.game)  # the reference keeps it in the cache
+        self._layout, self._legal, self._is_won = prepared.layout, prepared.legal, prepared.is_won
         self._legal_at: dict[str, tuple[dict[str, Action], list[str]]] = {}
 
     def __getstate__(self) -> tuple[Game, World, bool]:
@@ -224,7 +220,7 @@ class Engine:
         return f"You are {carried}."
 
     def _examine_object(self, action: Action) -> str:
-        if action.item in self._prepared.containers:
+        if "isReceptacleObject" in self._layout.objects[action.item].properties:
             inside = text.enumeration_with_articles(self._names_of(self._layout.inside.get(action.item, ())))
             return f"This is a normal {action.names[0]}. In it, you see {inside}."
         states = [state for state, objects in self._world.states.items() if action.item in objects]
@@ -306,7 +302,7 @@ class AlfworldEnv:
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Apply one command; `RuntimeError` before the first reset and after the end of an episode."""
-        check_action(action, self._running, self.game.name)
+        check_action(action, self._running)
         observation = self._engine.act(action)
         self._steps += 1
         won = self._engine.won

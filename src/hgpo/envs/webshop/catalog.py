@@ -21,8 +21,9 @@ from pydantic import TypeAdapter
 
 from hgpo.envs.base import Element, MadeOnAccess
 from hgpo.envs.webshop import goals as goal_rules
-from hgpo.envs.webshop.goals import Goal, noun_tagger
+from hgpo.envs.webshop.goals import Goal
 from hgpo.envs.webshop.index import SearchIndex, TextArray, memory_map
+from hgpo.envs.webshop.nouns import noun_tagger
 from hgpo.envs.webshop.product import Product, iterate_records, read_attributes, read_mapping, read_products
 from hgpo.utils.files import publish, scratch_folder
 

@@ -1,15 +1,4 @@
-"""A shop as an environment: shopping sessions, and the observation mode `brief`, short pages for small models.
-
-`brief` leaves out the instruction (see `info["task"]`), the constant buttons and the dollar signs:
-
-    search
-    page 1 #B7 warm wool scarf 12 #C2 blue wool scarf 18
-    #B7 warm wool scarf 12 ; color red , blue ; size small , large ; chosen blue
-    description of #B7 ; knitted by hand
-
-Ids follow `#` without a space, as in `click[B7]`: most tokenizers distinguish words after a space, so this gives the
-same tokens, which a model only needs to copy.
-"""
+"""A shop as an environment, and its shopping sessions."""
 
 from __future__ import annotations
 
@@ -31,12 +20,12 @@ from hgpo.envs.webshop.pages import (
     Piece,
     PieceKind,
     View,
+    as_brief_text,
     as_rich_text,
     as_text,
 )
 from hgpo.envs.webshop.pages import clickables as clickables_of
 from hgpo.envs.webshop.pages import pieces as pieces_of
-from hgpo.envs.webshop.product import Product
 from hgpo.envs.webshop.reward import RewardParts, score_purchase
 
 RESULTS, PAGE_SIZE = 50, 10
@@ -172,34 +161,6 @@ class Session:
         """The kind of page: as published, the first known name in the address, even if the query contains the name."""
         address = self.view.address
         return next((kind for name, kind in _PAGE_KINDS.items() if name in address), "search")
-
-
-SEPARATOR = " ; "
-ID_MARK = "#"
-
-
-def as_brief_text(view: View) -> str:
-    """A page in one line."""
-    match view.kind, view.product:
-        case "results", _:
-            return " ".join([f"page {view.page}", *(_line(product) for _, product in view.products)])
-        case "item", Product() as product:
-            options = [f"{name} {' , '.join(values)}" for name, values in product.options.items()]
-            return SEPARATOR.join([_line(product), *options, *_chosen(view)])
-        case "sub", Product() as product:
-            texts = {"Description": (product.description,), "Features": product.bullet_points}.get(view.sub_page, ())
-            return SEPARATOR.join([f"{view.sub_page.lower()} of {ID_MARK}{product.asin}", *filter(None, texts)])
-        case "done", Product() as product:
-            return SEPARATOR.join([f"bought {_line(product)}", *_chosen(view)])
-    return "search"
-
-
-def _line(product: Product) -> str:
-    return f"{ID_MARK}{product.asin} {product.title} {' to '.join(f'{price:g}' for price in product.prices)}"
-
-
-def _chosen(view: View) -> list[str]:
-    return [f"chosen {' , '.join(view.chosen.values())}"] if view.chosen else []
 
 
 OBSERVATION_MODES = ("text", "text_rich", "brief")

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hgpo.envs.webshop import env as brief
 from hgpo.envs.webshop import pages
 
 _PRICE = re.compile(r"price (?:lower than|under) ([\d.]+)")
@@ -67,11 +66,13 @@ class Expert:
         clickables: Sequence[str] = available["clickables"]
         if "buy now" in clickables:
             return self._on_item(observation, clickables)
-        self._chosen.clear()  # a page other than the product's and its sub-pages resets the chosen options
+        if "next >" not in clickables and not available["has_search_bar"]:  # a sub-page keeps the chosen options
+            return "click[< prev]"
+        self._chosen.clear()
         if available["has_search_bar"]:
             self._pages_turned = 0
             return f"search[{self._instruction.words}]"
-        return self._on_results(observation, clickables) if "next >" in clickables else "click[< prev]"
+        return self._on_results(observation, clickables)
 
     def _on_results(self, observation: str, clickables: Sequence[str]) -> str:
         offers = read_offers(observation, clickables)
@@ -100,7 +101,7 @@ class Expert:
         """The chosen options that a `brief` page shows; for other pages, the options that the expert clicked."""
         if pages.SEPARATOR in observation or "[button]" in observation:
             return self._chosen
-        last = observation.split(brief.SEPARATOR)[-1]
+        last = observation.split(pages.BRIEF_SEPARATOR)[-1]
         return set(last.removeprefix("chosen ").split(" , ")) if last.startswith("chosen ") else set()
 
     def _fits(self, offer: Offer) -> bool:
@@ -135,7 +136,7 @@ def read_offers(observation: str, clickables: Sequence[str]) -> list[Offer]:
 
 def _read_brief_offers(observation: str, links: Sequence[str]) -> list[Offer]:
     """The products on a `brief` page. Titles may contain any text, so the entries are found by their ids in `links`."""
-    starts = [re.search(rf" {brief.ID_MARK}{re.escape(asin)} ", observation, re.IGNORECASE) for asin in links]
+    starts = [re.search(rf" {pages.ID_MARK}{re.escape(asin)} ", observation, re.IGNORECASE) for asin in links]
     offers = []
     for asin, start, following in zip(links, starts, [*starts, None][1:], strict=True):
         assert start is not None, f"{asin} can be clicked but is not on the page"

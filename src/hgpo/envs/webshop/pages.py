@@ -1,8 +1,18 @@
-"""The shop's pages as sequences of visible strings, and the published observation modes made from them.
+"""The shop's pages as sequences of visible strings, and the observation modes.
 
 `text` joins the stripped strings with ` [SEP] `; `text_rich` marks clickable strings and has one string per line. Both
 equal those of the published simulator, which parses HTML: a string of white space becomes one space or, if it contains
 a line break, is left out.
+
+`brief`, for small models, leaves out the instruction (see `info["task"]`), the constant buttons and the dollar signs:
+
+    search
+    page 1 #B7 warm wool scarf 12 #C2 blue wool scarf 18
+    #B7 warm wool scarf 12 ; color red , blue ; size small , large ; chosen blue
+    description of #B7 ; knitted by hand
+
+Ids follow `#` without a space, as in `click[B7]`: most tokenizers distinguish words after a space, so this gives the
+same tokens, which a model only needs to copy.
 """
 
 from __future__ import annotations
@@ -15,6 +25,7 @@ from enum import Enum, auto
 from hgpo.envs.webshop.product import Product
 
 SEPARATOR = " [SEP] "
+BRIEF_SEPARATOR, ID_MARK = " ; ", "#"
 BACK, NEXT, PREVIOUS, BUY = "Back to Search", "Next >", "< Prev", "Buy Now"
 SUB_PAGES = ("Description", "Features", "Reviews")
 HIDDEN_SUB_PAGE = "Attributes"
@@ -134,6 +145,30 @@ def as_rich_text(page: Collection[Piece], address: str, visited: Collection[str]
             case PieceKind.PLAIN:
                 text += f"{piece.text}\n"
     return text
+
+
+def as_brief_text(view: View) -> str:
+    """The observation mode `brief`."""
+    match view.kind, view.product:
+        case "results", _:
+            return " ".join([f"page {view.page}", *(_line(product) for _, product in view.products)])
+        case "item", Product() as product:
+            options = [f"{name} {' , '.join(values)}" for name, values in product.options.items()]
+            return BRIEF_SEPARATOR.join([_line(product), *options, *_chosen(view)])
+        case "sub", Product() as product:
+            texts = {"Description": (product.description,), "Features": product.bullet_points}.get(view.sub_page, ())
+            return BRIEF_SEPARATOR.join([f"{view.sub_page.lower()} of {ID_MARK}{product.asin}", *filter(None, texts)])
+        case "done", Product() as product:
+            return BRIEF_SEPARATOR.join([f"bought {_line(product)}", *_chosen(view)])
+    return "search"
+
+
+def _line(product: Product) -> str:
+    return f"{ID_MARK}{product.asin} {product.title} {' to '.join(f'{price:g}' for price in product.prices)}"
+
+
+def _chosen(view: View) -> list[str]:
+    return [f"chosen {' , '.join(view.chosen.values())}"] if view.chosen else []
 
 
 def _collapsed(piece: Piece) -> Piece:

@@ -17,7 +17,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hgpo.envs.webshop.goals import Goal, NounTagger
+from hgpo.envs.webshop.goals import Goal
+from hgpo.envs.webshop.nouns import NounTagger
 from hgpo.envs.webshop.product import Product
 from hgpo.utils.text import common_subsequence
 

@@ -22,7 +22,8 @@ from hgpo.envs.webshop.catalog import Catalog, is_catalog
 from hgpo.envs.webshop.env import OBSERVATION_MODES, WebShopEnv
 from hgpo.envs.webshop.expert import Expert
 from hgpo.envs.webshop.generator import ShopSize, generate_catalog, shop_size
-from hgpo.envs.webshop.goals import Goal, noun_tagger
+from hgpo.envs.webshop.goals import Goal
+from hgpo.envs.webshop.nouns import noun_tagger
 
 logger = logging.getLogger(__name__)
 
@@ -305,22 +306,22 @@ def _generated_suite(
     size: ShopSize, counts: Mapping[str, int], mode: str, nouns: str, seed: int, max_steps: int | None
 ) -> TaskSplits:
     noun_tagger(nouns)  # reject an unknown tagger at once
-    in_training, kept_back = max(1, size.products // 2), max(1, size.products // 10)
+    in_training, reserved = max(1, size.products // 2), max(1, size.products // 10)
     shops, most = -(-counts["train"] // in_training), _UNSEEN_SHOPS * in_training
     if counts["train"] > most:
         raise ValueError(
             f"train: {counts['train']} goals requested; give at most {most}: later shops belong to valid_unseen"
         )
-    if counts["valid_seen"] > shops * kept_back:
+    if counts["valid_seen"] > shops * reserved:
         raise ValueError(
             f"valid_seen: {counts['valid_seen']} goals requested, but the {shops} shops of {counts['train']} training "
-            f"goals reserve only {shops * kept_back}; request fewer, or more training goals"
+            f"goals reserve only {shops * reserved}; request fewer, or more training goals"
         )
     options = {"observation_mode": mode, "max_steps": max_steps, "results": size.results, "page_size": size.page_size}
     first = CatalogSource(size=size, seed=seed, nouns=nouns)
     places = {
         "train": (first, range(in_training)),
-        "valid_seen": (first, range(in_training, in_training + kept_back)),
+        "valid_seen": (first, range(in_training, in_training + reserved)),
         "valid_unseen": (replace(first, shop=_UNSEEN_SHOPS), range(in_training)),
     }
     splits = {

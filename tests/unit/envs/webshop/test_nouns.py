@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from hgpo.envs.webshop.goals import STOP_WORDS, blank_nouns, noun_tagger
+from hgpo.envs.webshop.nouns import STOP_WORDS, blank_nouns, noun_tagger
 
 
 @pytest.mark.parametrize(

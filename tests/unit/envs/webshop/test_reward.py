@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hgpo.envs.webshop.goals import blank_nouns
+from hgpo.envs.webshop.nouns import blank_nouns
 from hgpo.envs.webshop.product import Product
 from hgpo.envs.webshop.reward import RewardParts, normalise_color, score_purchase
 from unit.envs.webshop.shop import GOAL, HUMAN_GOAL, LAMP, MUG, OTHER_MUG, SOAP, product

@@ -94,6 +94,23 @@ def test_the_expert_recovers_from_what_others_did() -> None:
     assert info["score"] == 1
 
 
+@pytest.mark.parametrize("mode", ["brief", "text", "text_rich"])
+def test_the_expert_chooses_no_option_twice_although_another_policy_opens_a_sub_page(mode: str) -> None:
+    environment, expert = webshop_suite(**GOALS, observation_mode=mode).tasks("train")[0].make(), Expert()
+    observation, info = environment.reset()
+    expert.reset(observation, info)
+    actions: list[str] = []
+    while not info["won"] and len(actions) < 20:
+        action = expert.act(observation, info)
+        if actions and actions[-1] in [f"click[{value}]" for value in parse_instruction(info["task"]).options]:
+            action = "click[description]"
+        actions.append(action)
+        observation, *_, info = environment.step(action)
+    assert info["won"]
+    clicks = [action for action in actions if action not in ("click[description]", "click[< prev]")]
+    assert len(set(clicks)) == len(clicks)
+
+
 def test_wishes_are_read_from_both_kinds_of_instructions() -> None:
     assert parse_instruction("wool scarf , color blue , price under 30") == Instruction("wool scarf", ("blue",), 30.0)
     official = "Find me shirts with long sleeve with color: navy, and size: x-large, and price lower than 40.00 dollars"
