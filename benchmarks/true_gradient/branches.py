@@ -66,7 +66,7 @@ def branch(
     """Branch off at the last step of each list of steps, a trajectory's beginning.
 
     Args:
-        player: the policy that made the records.
+        player: the policy that made the records; its rules have their state key.
         trajectories: beginnings of trajectories, in order of time.
         branches: rollouts before the action, and after it; besides these, `REPETITIONS` futures.
         rng: of the rollouts.
