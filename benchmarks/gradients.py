@@ -185,7 +185,7 @@ def branched_errors(pool: Path, options: argparse.Namespace) -> list[Row]:
 
     return [
         {"pool": pool.name, "key": options.key, "size": options.size, "of": subset, "estimate": name}
-        | {figure: round(value, 4) for figure, value in errors(measured, name, chosen_S).figures.items()}
+        | {figure: round(value, 4) for figure, value in errors(measured, name, chosen_S).items()}
         | {"squared bias minus level 0": less_bias(name, chosen_S)}
         for subset, chosen_S in subsets.items()
         if chosen_S.sum() > 1
