@@ -15,6 +15,7 @@ import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from math import exp, log
 from pathlib import Path
 from typing import Any
@@ -34,23 +35,13 @@ from true_gradient.pools import open_player, read_pool, read_settings
 
 Pair = tuple[str, ...]
 """An estimator and a state key."""
+Rollout = list[StepRecord]
+"""The steps of one trajectory of a pool, in order of time."""
 TOLERANCE = 0.1
 """Of the divergence, as a fraction."""
 _LARGEST_ERROR = 0.2
 """The same where no rate gives the divergence more exactly: where a sample's clipping starts, the divergence jumps."""
 _TRIES = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Rollout:
-    """One trajectory of a pool: its steps in order of time, and whether it was won."""
-
-    steps: list[StepRecord]
-
-    @property
-    def won(self) -> bool:
-        """As its last step says."""
-        return self.steps[-1].won
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +63,7 @@ class Updated:
 
 def advantages(rollouts: Sequence[Rollout], contender: str) -> FloatArray:
     """Of all steps, rollout by rollout; their records have the contender's state key."""
-    batch = to_step_batch([step for rollout in rollouts for step in rollout.steps])
-    return CONTENDERS[contender](batch)
+    return CONTENDERS[contender](to_step_batch(list(chain.from_iterable(rollouts))))
 
 
 def update_to(
@@ -99,7 +89,7 @@ def update_to(
     Raises:
         ValueError: no learning rate gave the divergence, e.g. because all advantages are 0.
     """
-    records = [step for rollout in rollouts for step in rollout.steps]
+    records = list(chain.from_iterable(rollouts))
     samples = [
         Sample(step.prompt_ids, step.token_ids, step.log_probs, float(value))
         for step, value in zip(records, advantage_N, strict=True)
@@ -172,11 +162,11 @@ def change_of_success(model: Any, by_task: Mapping[str, Sequence[Rollout]], samp
         sampling: of the rollouts.
     """
     rollouts = [rollout for of_task in by_task.values() for rollout in of_task]
-    ratios = iter(log_ratios(model, [step for rollout in rollouts for step in rollout.steps], sampling))
+    ratios = iter(log_ratios(model, list(chain.from_iterable(rollouts)), sampling))
     changes = []
     for of_task in by_task.values():
-        weight_R = np.array([np.exp(sum(float(next(ratios).sum()) for _ in one.steps)) for one in of_task])
-        won_R = np.array([one.won for one in of_task], dtype=np.float64)
+        weight_R = np.array([np.exp(sum(float(next(ratios).sum()) for _ in one)) for one in of_task])
+        won_R = np.array([one[-1].won for one in of_task], dtype=np.float64)
         others_R = (won_R.sum() - won_R) / (len(won_R) - 1)
         changes.append(np.mean((weight_R - 1) * (won_R - others_R)))
     return float(np.mean(changes))
@@ -220,7 +210,7 @@ class Updater:
         for part in read_pool(pool, player, keys):
             for key in keys:
                 for steps in by_trajectory(part.steps[key]):
-                    by_key[key].setdefault(steps[0].task_id, []).append(Rollout(steps))
+                    by_key[key].setdefault(steps[0].task_id, []).append(steps)
         sampling = Sampling(player.rules.temperature, config.policy.max_response_tokens)
         training = config.training.model_copy(update={"skip_zero_advantage": True, "kl_coefficient": 0.0})
         return cls(player.language_model.model, by_key, training, sampling, plan)
