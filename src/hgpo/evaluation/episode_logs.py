@@ -287,8 +287,10 @@ class _Table:
 
     def _fits(self, key: str, name: str, value: Any) -> bool:
         """False for values that usually mean something else: lists of steps, verl's ids of prompts, trials as text."""
-        if name in self.chosen or name == "trial":
-            return name in self.chosen or isinstance(value, int)
+        if name in self.chosen:
+            return True
+        if name == "trial":
+            return isinstance(value, int)
         if self.is_dump and key in ("group", "step"):
             return False
         return name not in ("task", "trajectory", "split", "catalogue") or isinstance(value, (str, int))
