@@ -1,4 +1,4 @@
-"""Advantages of single steps beside those of rollouts that branch off there: bias, variance and squared error.
+"""Advantages of single steps compared with those from rollouts that start there: bias, variance and squared error.
 
 For a recorded step, new rollouts start from its state, with its history, before and after its action. Their mean
 discounted returns are V and Q, and Q - V is what an advantage estimates. An estimator's advantage of the step is
@@ -39,8 +39,8 @@ class Branches:
 
     Attributes:
         step: the step. prefix: the steps of its trajectory before it.
-        futures: records of the trajectories that follow its action; empty ones where the action ended the episode.
-        before, after: discounted returns from its state on, before its action (V) and with it (Q).
+        futures: the steps of trajectories after its action; empty where the action ended the episode.
+        before, after: discounted returns from its state, without its action (V) and with it (Q).
     """
 
     step: StepRecord
@@ -56,20 +56,20 @@ class Branches:
 
     @property
     def variance(self) -> float:
-        """Of `advantage`."""
+        """Variance of `advantage`."""
         return float(self.after.var(ddof=1) / len(self.after) + self.before.var(ddof=1) / len(self.before))
 
 
 def branch(
     player: Player, trajectories: Sequence[Sequence[StepRecord]], branches: int, rng: np.random.Generator
 ) -> list[Branches]:
-    """Branch off at the last step of each list of steps, a trajectory's beginning.
+    """Play rollouts from the state of the last step of each list of steps, before and after its action.
 
     Args:
         player: the policy that made the records; its rules have their state key.
         trajectories: beginnings of trajectories, in order of time.
-        branches: rollouts before the action, and after it; besides these, `REPETITIONS` futures.
-        rng: of the rollouts.
+        branches: number of rollouts before the action, and after it; in addition, `REPETITIONS` futures are played.
+        rng: random numbers of the rollouts.
     """
     live: list[LiveEpisode] = []
     for number, steps in enumerate(trajectories):
@@ -121,7 +121,7 @@ def repeated(
     Args:
         branched: S steps.
         others: by task, the trajectories of the pool.
-        size: rollouts of the task in a batch, the step's own included.
+        size: number of rollouts of the task in a batch, the step's own included.
         estimate: the estimator.
 
     Returns:
