@@ -203,7 +203,7 @@ def with_columns(table: pa.Table, columns: dict[str, Any]) -> pa.Table:
     return table
 
 
-def print_summaries(estimator: str, summaries: Mapping[int, BatchSummary], unit: str = "update") -> None:
+def print_summaries(estimator: str, summaries: Mapping[int, BatchSummary], unit: str) -> None:
     """Print the spread of the advantages of each update (or other `unit` of several files) and its levels' figures."""
     from rich.console import Console
 

@@ -141,7 +141,7 @@ def audit(log: EpisodeLog, expected: EvaluationSet | None = None, reported: floa
     candidates = [known.candidates(episode) for episode in log.episodes]
     if expected is None:
         games = {episode.game for episode in log.episodes if episode.game}
-        fit = best_fit(set(candidates), manifests().values(), games | log.manifests)
+        fit = best_fit(set(candidates), games | log.manifests)
         expected = _set_of(fit) if fit else None
     played, shared = _assigned(log.episodes, candidates, expected)
     by_pass: defaultdict[int | None, list[PlayedEpisode]] = defaultdict(list)
