@@ -248,15 +248,12 @@ def as_markdown(found: list[Row]) -> str:
     reference = found[0].reference
     lines = []
     for row in found:
-        after, during = ("", "") if row.is_reference else shown_leads(row)
+        after, during = (
+            "" if row.is_reference else str(leads[reference].difference) for leads in (row.leads, row.leads_during)
+        )
         lines.append([row.estimator, f"{row.after:.1f}", after, f"{row.during:.1f}", during, claim(row)])
     heads = ["estimator", "after, %", f"− {reference}", "while training, %", f"− {reference}", "conclusion"]
     return markdown_table(heads, lines)
-
-
-def shown_leads(row: Row) -> tuple[str, str]:
-    """The leads over the reference on held-out tasks and while training."""
-    return str(row.leads[row.reference].difference), str(row.leads_during[row.reference].difference)
 
 
 def detectable(found: list[Row]) -> float:

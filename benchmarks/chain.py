@@ -24,7 +24,6 @@ from hgpo import StepBatch
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-CONTEXT_NAMES = ("AL", "AR", "BL", "BR")
 CONTEXT_SHARE = np.array([0.35, 0.15, 0.15, 0.35])
 STEPS = 4
 START, FIRST_U, FIRST_H, LAST = 0, 1, 3, 5
@@ -111,11 +110,6 @@ class Outcomes:
     def __len__(self) -> int:
         return len(self.weight)
 
-    def part(self, start: int, stop: int) -> Outcomes:
-        """Batches start to stop."""
-        at = slice(start, stop)
-        return Outcomes(self.context[at], self.action[at], self.reward[at], self.weight[at])
-
 
 def sample(problem: Problem, batches: int, tasks: int, trajectories: int, number: np.random.Generator) -> Outcomes:
     """Draw batches of whole tasks."""
@@ -154,7 +148,6 @@ def step_batch(outcomes: Outcomes) -> StepBatch:
     u, h = context // 2, context % 2
     same = np.zeros(count, dtype=np.int64)
     per_task = STEPS * outcomes.context.shape[-1]
-    value = np.zeros((count, STEPS))
     return StepBatch.from_columns(
         group=np.repeat(np.arange(count * STEPS // per_task), per_task),
         trajectory=np.repeat(np.arange(count), STEPS),
@@ -163,11 +156,12 @@ def step_batch(outcomes: Outcomes) -> StepBatch:
         action=np.stack([2 + u, same + WAIT, same + WAIT, action], axis=1).reshape(-1),
         reward=np.stack([same, same, same, reward], axis=1).reshape(-1),
         success=np.repeat(reward == 1, STEPS),
-        value=value.reshape(-1),
+        value=np.zeros(count * STEPS),
     )
 
 
 def parts(outcomes: Outcomes, size: int) -> Iterator[Outcomes]:
     """Cut into runs of `size` batches."""
     for start in range(0, len(outcomes), size):
-        yield outcomes.part(start, start + size)
+        at = slice(start, start + size)
+        yield Outcomes(outcomes.context[at], outcomes.action[at], outcomes.reward[at], outcomes.weight[at])

@@ -17,12 +17,16 @@ busy one.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 if __name__ == "__main__":
@@ -36,7 +40,6 @@ from rich.table import Table
 from hgpo import StepBatch, compute_advantages
 from hgpo.estimators import Advantages
 from step_batches import STEPS, TRAJECTORIES, RawBatch
-from timing import Timing, timed
 
 BASELINE = Path(__file__).with_name("baseline.json")
 TOLERANCE = 0.5
@@ -57,6 +60,33 @@ LARGEST_DIFFERENCE = 1e-9
 
 SMALLEST_LEVEL_ADVANTAGE = 1e-6
 """A level is weighted if its advantage is not 0, so smaller ones are rejected: rounding might decide if they are 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """CPU seconds of repeated calls."""
+
+    minimum: float
+    median: float
+
+
+def timed(function: Callable[[Any], Any], make_input: Callable[[], Any], repeats: int) -> tuple[Timing, Any]:
+    """Time calls of `function` with a new `make_input()` each, which is not timed; return timing and last result.
+
+    The garbage collector is off during calls. CPU time is that of the whole process, so use one thread.
+    """
+    seconds: list[float] = []
+    result = None
+    for _ in range(repeats):
+        given = result = None  # frees what the last call left
+        given = make_input()
+        gc.collect()
+        gc.disable()
+        start = time.process_time()
+        result = function(given)
+        seconds.append(time.process_time() - start)
+        gc.enable()
+    return Timing(min(seconds), median(seconds)), result
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +164,6 @@ def check_equal(raw: RawBatch, published_N: np.ndarray) -> float:
     return difference
 
 
-def batch_of(steps: int) -> RawBatch:
-    """The paper's batch, or a multiple of it, of that many steps."""
-    return RawBatch.make(steps // (TRAJECTORIES * STEPS))
-
-
 def ratios(measurements: list[Measurement], published: dict[int, Published]) -> dict[str, float]:
     """How many times faster than the published HGPO, by "steps/estimator/input"."""
     return {
@@ -186,7 +211,8 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="fail if a ratio fell or a published result differs")
     parser.add_argument("--update-baseline", action="store_true", help=f"write the ratios to {BASELINE.name}")
     arguments = parser.parse_args()
-    batches = {steps: batch_of(steps) for steps in ((PAPER,) if arguments.quick else (PAPER, TENFOLD))}
+    sizes = (PAPER,) if arguments.quick else (PAPER, TENFOLD)
+    batches = {steps: RawBatch.make(steps // (TRAJECTORIES * STEPS)) for steps in sizes}
     measurements = [m for steps, raw in batches.items() for m in measure(raw, REPEATS[steps])]
     published = {steps: measure_published(raw, PUBLISHED_REPEATS[steps]) for steps, raw in batches.items()}
     console = Console(width=140)

@@ -162,6 +162,7 @@ def branched_errors(pool: Path, options: argparse.Namespace) -> list[Row]:
     rows = np.random.default_rng(options.seed).permutation(len(records))[: options.steps]
     begun = [by_id[records[row].trajectory][: records[row].step + 1] for row in rows]
 
+    player = replace(player, rules=replace(player.rules, state=options.key))  # so that branches have the same key
     folder = pool / f"branches-{options.key}-{options.size}-{options.branches}-{options.seed}"
     folder.mkdir(exist_ok=True)
     parts = []
@@ -184,7 +185,7 @@ def branched_errors(pool: Path, options: argparse.Namespace) -> list[Row]:
 
     return [
         {"pool": pool.name, "key": options.key, "size": options.size, "of": subset, "estimate": name}
-        | {figure: round(value, 4) for figure, value in errors(measured, name, chosen_S).figures.items()}
+        | {figure: round(value, 4) for figure, value in errors(measured, name, chosen_S).items()}
         | {"squared bias minus level 0": less_bias(name, chosen_S)}
         for subset, chosen_S in subsets.items()
         if chosen_S.sum() > 1

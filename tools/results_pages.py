@@ -152,8 +152,6 @@ def chains_page() -> str:
         "mixed_effects", "gigpo", "g2po", "graphgpo", "grpo std", "dr_grpo", "rloo", "reinforce", "gae, values 0",
     ]  # fmt: skip
     rows = read("yardsticks.json")["rows"]
-    known = {row["estimator"] for row in rows}
-    names = [name for name in names if name in known]
     cosines = "\n".join(f"N = {count}:\n\n{yardsticks.table(rows, 'cosine', count, names)}" for count in (4, 8, 32))
     worst = {
         count: max(row["cosine_error"] for row in rows if (row["N"], row["estimator"] in names) == (count, True))

@@ -44,11 +44,6 @@ class Campaign:
     start: str = ""
     in_readme: bool = False
 
-    @property
-    def heading(self) -> str:
-        """The title with the split."""
-        return f"{self.title}, `{self.split}`"
-
 
 _UNEQUAL = (
     "Estimators took different numbers of optimiser steps, because samples with advantage 0 did not count for that number "
@@ -163,7 +158,7 @@ def campaign_section(
     starts = {one.start: f"{100 * one.before:.1f} %" for one in trainings}
     start = ", ".join(starts.values()) + (" (a start policy for each machine)" if len(starts) > 1 else "")
     return [
-        f"## {campaign.heading}\n\nRecipe and settings: `{campaign.settings}`. n = {rows[0].seeds} training seeds. Success after the warm start: {start}. "
+        f"## {campaign.title}, `{campaign.split}`\n\nRecipe and settings: `{campaign.settings}`. n = {rows[0].seeds} training seeds. Success after the warm start: {start}. "
         f"Detectable: {campaign_table.detectable(rows):.1f} points. {campaign.note}".rstrip()
         + "\n",
         campaign_table.as_markdown(rows),

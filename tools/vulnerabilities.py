@@ -51,7 +51,7 @@ def main() -> int:
         try:
             found += report(name, audited(ROOT / name))
         except RuntimeError as error:
-            print(f"{error}\n  no advisory service can be reached: nothing is known about these packages")
+            print(f"{error}\n  nothing is known about these packages")
     return int(found > 0)
 
 

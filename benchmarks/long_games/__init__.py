@@ -1,7 +1,7 @@
 """Small games of many steps whose true policy gradient is known, and how well estimators learn them.
 
-`rules` says what a game is, `families` are five of them, `memory` joins them with what the agent remembers, `exact`
-solves them, `start` makes the policy they begin with, `play` rolls out, `contenders` are the estimators, `updates` what
-is done with their advantages, `measures` the cosine and the learning curve, `cells` the file of finished
+`rules` defines a game, `families` has five families of them, `memory` adds the agent's memory to the state, `exact`
+solves the result, `start` makes the start policy, `play` plays episodes, `contenders` are the estimators, `updates`
+changes the policy by their advantages, `measures` has the cosine and the learning curve, `cells` the file of finished
 measurements; `tables` and `picture` show them.
 """

@@ -1,4 +1,4 @@
-"""What is measured of an estimator: how well its gradient points at the start policy, and its learning curve.
+"""Measures of an estimator: the cosine of its gradient with the exact one at the start policy, and a learning curve.
 
 Shapes: K keys, A actions.
 """
@@ -22,8 +22,8 @@ def cosines(
 ) -> dict[str, float]:
     """The mean cosine of one batch's gradient with the exact one, "batch", and the cosine of the mean gradient, "mean".
 
-    The mean of finitely many batches has a length that noise adds to. The products of *different* batches have none of
-    it, so |E g|^2 is estimated by their mean; the cosine of the mean can come out a little over 1.
+    Noise adds to the length of the mean of finitely many batches, but not to the products of *different* batches, so
+    |E g|^2 is estimated by the mean of these; the cosine of the mean can then be slightly above 1.
 
     Raises:
         ValueError: fewer than two batches.
@@ -59,11 +59,11 @@ def curve(
     """Success before the first update and after each of them, 1 + updates numbers.
 
     Args:
-        game: what is played. logit_KA: the start policy.
-        contender: whose advantages are learned from.
-        step: how far the policy may diverge at each update (`equal_divergence`), or an optimiser.
-        number: of the rollouts and, for the optimiser, of its mini-batches.
-        updates: how many, with `play.ROLLOUTS` new rollouts of each task for each.
+        game: the game. logit_KA: the start policy.
+        contender: the estimator of the advantages.
+        step: the divergence of each update (`equal_divergence`), or an optimiser.
+        number: random numbers of the rollouts and of the optimiser's mini-batches.
+        updates: number of updates, each with `play.ROLLOUTS` new rollouts of each task.
     """
     found, own = [], number.spawn(1)[0]
     for update in range(updates + 1):

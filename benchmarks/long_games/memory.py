@@ -1,8 +1,8 @@
-"""A world joined with what the agent remembers: the nodes on which everything is exact.
+"""The states of a world together with the agent's memory: the nodes of an exact solution.
 
 The policy sees the goal, the observation and the last K = 2 (observation, action) pairs; that is its *key*. A *node* is
-a state of the world with such a memory: the policy's choice depends on the node's key alone, and what follows a node
-and an action depends on nothing else, so nodes are the states of a Markov decision process whose policy is a table.
+a state of the world with such a memory. The policy depends on the node's key only, and the next node on the node and
+the action only, so nodes are the states of a Markov decision process whose policy is a table.
 
 Shapes: M tasks, S states, A actions, B outcomes, N nodes, K keys.
 """
@@ -21,14 +21,13 @@ class Game:
     """An instance as it is solved and played; node N is a lost game, N + 1 a won one.
 
     Attributes:
-        rules, world: what it was made of.
+        rules, world: its rules and its world.
         next: int64[N, A, B], the node an outcome leads to. state, key: int64[N] of each node.
-        observation: int64[N + 2], what is seen there; the two ends show texts of their own.
-        start: int64[M], the node each task begins in.
+        observation: int64[N + 2] of each node; the two ends have observations of their own.
+        start: int64[M], the start node of each task.
         sight: int64[K], the number of each key's (goal, observation).
 
-    Example: a corridor of three rooms with two actions has a node for each room and each way to have come there in
-    the last two steps.
+    Example: a corridor of three rooms with two actions has a node for each room and each possible memory there.
     """
 
     rules: Rules
@@ -42,7 +41,7 @@ class Game:
 
     @property
     def keys(self) -> int:
-        """How many rows the policy's table has."""
+        """Number of keys: rows of the policy's table."""
         return len(self.sight)
 
 
@@ -59,7 +58,7 @@ def game(rules: Rules) -> Game:
             break
         reached = np.union1d(reached, frontier)
     after = _after(made, reached, pairs)
-    # What only the last step reaches is never acted in: its own next nodes may be missing, and are never looked at.
+    # Nodes that only the last step reaches have no actions: their next nodes may be missing and are never used.
     place = np.minimum(np.searchsorted(reached, after), len(reached) - 1)
     known = reached[place] == after
     next_NAB = np.where(after < 0, len(reached) - 1 - after, np.where(known, place, len(reached)))

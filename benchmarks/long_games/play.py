@@ -77,7 +77,7 @@ def play(game: Game, share_KA: Floats, number: np.random.Generator, rollouts: in
 
 
 def step_batch(game: Game, played: Played, share_KA: Floats) -> StepBatch:
-    """What an estimator reads: no states, and the reward 1 on a winning step. `share_KA` is the policy that played."""
+    """The input of an estimator, with the reward 1 on a winning step. `share_KA` is the policy that played."""
     last_N = np.append(played.trajectory[1:] != played.trajectory[:-1], True)
     score_N = played.score
     return StepBatch.from_columns(

@@ -1,4 +1,4 @@
-"""What a family of games says of one instance, and the tables made of it.
+"""The rules of one instance of a family of games, and the tables of its states.
 
 Shapes: M tasks, S states, A actions, B outcomes of an action.
 """
@@ -17,10 +17,10 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 WON, LOST = "won", "lost"
-"""What stands in place of a next state where the game ends."""
+"""Take the place of a next state where the game ends."""
 
 State = tuple[Any, ...]
-"""Its first entry is the goal, which the policy is told; the rest is seen as far as `Rules.observe` shows it."""
+"""Its first entry is the goal, which is in the prompt; of the rest the policy sees what `Rules.observe` returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class Rules:
         starts: the start of each task; tasks may share it.
         step: (state, action) -> the outcomes, pairs of a probability and a next state, `WON` or `LOST`.
         observe: state -> what the agent sees of it.
-        observation_noise, memory_noise: standard deviations of the start policy's logits: of what it has for each
-            (goal, observation), and of what it adds for each memory there.
+        observation_noise, memory_noise: standard deviations of the two terms of the start policy's random logits: one
+            for each (goal, observation), one for each of its memories.
 
     Example: `Rules(2, 1, ((0, 0),), lambda state, action: ((1.0, WON if action else LOST),), lambda state: "door")` is
     a door that opens with action 1.
@@ -68,11 +68,11 @@ class World:
 
 
 def world(rules: Rules) -> World:
-    """Walk through all states that can be reached and write down what follows what."""
+    """Enumerate the states that can be reached, and tabulate their transitions."""
     number = {state: n for n, state in enumerate(dict.fromkeys(rules.starts))}
     follows: list[list[tuple[tuple[float, State | str], ...]]] = []
     states = list(number)
-    for state in states:  # grows while it is walked through
+    for state in states:  # grows inside the loop
         follows.append([rules.step(state, action) for action in range(rules.actions)])
         for _, after in (outcome for outcomes in follows[-1] for outcome in outcomes):
             if isinstance(after, tuple) and after not in number:

@@ -1,8 +1,7 @@
-"""The policy a learning curve begins with: noise, tilted towards what is right until it wins three games in ten.
+"""The start policy: random logits plus a multiple of a tilt towards better actions, with a success of 30 %.
 
-A warm start of a language model is like that: it knows something of the task, differs from situation to situation, and
-what it does depends on what it did before. The tilt knows the hidden state; the policy, which sees less, gets the mean
-over the nodes that look alike to it.
+It resembles a warm-started language model, which knows something of the task, is better in some situations than in
+others, and depends on the history. The tilt is computed from the hidden state; a key has the mean over its nodes.
 
 Shapes: N nodes, A actions, K keys.
 """
@@ -17,20 +16,20 @@ from long_games.rules import Floats
 
 START_SUCCESS = 0.3
 _DISCOUNT = 0.9
-"""What a wasted step multiplies the worth of a state by, for the tilt."""
+"""Discount of a step in the value from which the tilt is computed."""
 _STRONGEST = 60.0
 _HALVINGS = 25
 
 
 class NoSuchStart(ValueError):
-    """No tilt makes this instance's policy win three games in ten."""
+    """No multiple of the tilt gives this instance's policy a success of 30 %."""
 
 
 def start_logits(game: Game, number: np.random.Generator) -> Floats:
     """Logits with exact success `START_SUCCESS`, float64[K, A].
 
     Raises:
-        NoSuchStart: the noise alone wins more, or the strongest tilt less.
+        NoSuchStart: the success is higher without the tilt, or lower with the strongest.
     """
     actions = game.rules.actions
     by_sight = number.normal(0.0, game.rules.observation_noise, (int(game.sight.max()) + 1, actions))
@@ -54,13 +53,13 @@ def start_logits(game: Game, number: np.random.Generator) -> Floats:
 
 
 def _tilt(game: Game) -> Floats:
-    """How much worse an action is than the best one, as a share of the best one's worth, 0 to -1, float64[K, A]."""
+    """Value of each action minus that of the best one, divided by the best one's, -1 to 0, float64[K, A]."""
     world = game.world
-    worth_S = np.zeros(len(world.goal) + 2)
-    worth_S[-1] = 1.0
+    value_S = np.zeros(len(world.goal) + 2)
+    value_S[-1] = 1.0
     for _ in range(game.rules.horizon):
-        q_SA = _DISCOUNT * (worth_S[world.next] * world.share).sum(axis=2)
-        worth_S[:-2] = q_SA.max(axis=1)
+        q_SA = _DISCOUNT * (value_S[world.next] * world.share).sum(axis=2)
+        value_S[:-2] = q_SA.max(axis=1)
     best_S = q_SA.max(axis=1, keepdims=True)
     lack_SA = (q_SA - best_S) / np.maximum(best_S, 1e-12)
     cell_NA = game.key[:, None] * game.rules.actions + np.arange(game.rules.actions)

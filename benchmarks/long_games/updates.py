@@ -54,7 +54,7 @@ def equal_divergence(logit_KA: Floats, direction_KA: Floats, key_N: Ints, budget
     if largest == 0.0:
         return logit_KA
     size = 0.1 / largest
-    for _ in range(_ROUNDS):  # the divergence grows between linearly and as the square, so this closes in
+    for _ in range(_ROUNDS):  # converges, as the divergence grows at least linearly and at most quadratically
         moved = divergence(logit_UA, logit_UA + size * direction_UA, weight_U)
         if abs(moved / budget - 1.0) < _CLOSE:
             break
@@ -66,10 +66,11 @@ def equal_divergence(logit_KA: Floats, direction_KA: Floats, key_N: Ints, budget
 
 @dataclass(slots=True)
 class PpoAdam:
-    """PPO's clipped objective, climbed by Adam; the state goes on from update to update.
+    """Adam on PPO's clipped objective; Adam's state is kept between updates.
 
     Attributes:
-        rate: Adam's step, in logits. clip: of the ratio. epochs, parts: passes over a batch, and what each is cut into.
+        rate: Adam's learning rate, in logits. clip: of the ratio. epochs: passes over a batch. parts: mini-batches of
+            each.
     """
 
     rate: float
@@ -81,7 +82,7 @@ class PpoAdam:
     _steps: int = 0
 
     def update(self, logit_KA: Floats, played: Played, advantage_N: Floats, number: np.random.Generator) -> Floats:
-        """Go over the batch's steps `epochs` times, in random parts."""
+        """The logits after `epochs` passes over the batch's steps, in random mini-batches."""
         old_N = action_shares(logit_KA)[played.key, played.action]
         for _ in range(self.epochs):
             for rows in np.array_split(number.permutation(len(played.key)), self.parts):

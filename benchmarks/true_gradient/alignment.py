@@ -107,11 +107,9 @@ class Interval:
     high: float
 
 
-def compare(
-    found: Mapping[str, Products], references: Sequence[str], seed: int = 0
-) -> dict[str, dict[str, dict[str, Interval]]]:
+def compare(found: Mapping[str, Products], references: Sequence[str]) -> dict[str, dict[str, dict[str, Interval]]]:
     """{estimator: {figure: {"": its interval, reference: that of its difference to the reference}}}."""
-    weight_XT = task_weights(len(next(iter(found.values())).true), seed)
+    weight_XT = task_weights(len(next(iter(found.values())).true), seed=0)
     of = {name: figures(one, weight_XT) for name, one in found.items()}
     return {
         name: {

@@ -1,4 +1,4 @@
-"""Advantages of single steps beside those of rollouts that branch off there: bias, variance and squared error.
+"""Advantages of single steps compared with those from rollouts that start there: bias, variance and squared error.
 
 For a recorded step, new rollouts start from its state, with its history, before and after its action. Their mean
 discounted returns are V and Q, and Q - V is what an advantage estimates. An estimator's advantage of the step is
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,8 @@ class Branches:
 
     Attributes:
         step: the step. prefix: the steps of its trajectory before it.
-        futures: records of the trajectories that follow its action; empty ones where the action ended the episode.
-        before, after: discounted returns from its state on, before its action (V) and with it (Q).
+        futures: the steps of trajectories after its action; empty where the action ended the episode.
+        before, after: discounted returns from its state, without its action (V) and with it (Q).
     """
 
     step: StepRecord
@@ -56,20 +56,20 @@ class Branches:
 
     @property
     def variance(self) -> float:
-        """Of `advantage`."""
+        """Variance of `advantage`."""
         return float(self.after.var(ddof=1) / len(self.after) + self.before.var(ddof=1) / len(self.before))
 
 
 def branch(
     player: Player, trajectories: Sequence[Sequence[StepRecord]], branches: int, rng: np.random.Generator
 ) -> list[Branches]:
-    """Branch off at the last step of each list of steps, a trajectory's beginning.
+    """Play rollouts from the state of the last step of each list of steps, before and after its action.
 
     Args:
-        player: the policy that made the records.
+        player: the policy that made the records; its rules have their state key.
         trajectories: beginnings of trajectories, in order of time.
-        branches: rollouts before the action, and after it; besides these, `REPETITIONS` futures.
-        rng: of the rollouts.
+        branches: number of rollouts before the action, and after it; in addition, `REPETITIONS` futures are played.
+        rng: random numbers of the rollouts.
     """
     live: list[LiveEpisode] = []
     for number, steps in enumerate(trajectories):
@@ -121,7 +121,7 @@ def repeated(
     Args:
         branched: S steps.
         others: by task, the trajectories of the pool.
-        size: rollouts of the task in a batch, the step's own included.
+        size: number of rollouts of the task in a batch, the step's own included.
         estimate: the estimator.
 
     Returns:
@@ -197,34 +197,6 @@ class MeasuredSteps:
             return cls(arrays["advantage"], arrays["noise"], estimates)
 
 
-@dataclass(frozen=True, slots=True)
-class Errors:
-    """Means over steps, units of the squared return, but for the correlation.
-
-    Attributes:
-        bias: mean of (expected estimate - advantage). squared_bias: mean of its square, without the noise of both.
-        variance: of one estimate. signal: mean squared advantage, without its noise.
-        correlation: of the expected estimate with the advantage over the steps, not centred, without the noise of both.
-    """
-
-    steps: int
-    bias: float
-    squared_bias: float
-    variance: float
-    signal: float
-    correlation: float
-
-    @property
-    def squared_error(self) -> float:
-        """Mean squared error of one estimate."""
-        return self.squared_bias + self.variance
-
-    @property
-    def figures(self) -> dict[str, float]:
-        """All of them by name."""
-        return {**asdict(self), "squared_error": self.squared_error}
-
-
 def squared_bias(measured: MeasuredSteps, name: str) -> Floats:
     """Squared bias of an estimator's advantage of each step, float64[S]; an estimate without bias, so it can be < 0."""
     estimate_SR = measured.estimates[name][0]
@@ -240,18 +212,31 @@ def mean_over_steps(value_S: Floats, task_S: NDArray[np.int64], seed: int) -> In
     return interval((weight_XT @ sum_T) / (weight_XT @ count_T))
 
 
-def errors(measured: MeasuredSteps, name: str, chosen_S: NDArray[np.bool_]) -> Errors:
-    """The errors of an estimator's advantages over the chosen steps."""
+def errors(measured: MeasuredSteps, name: str, chosen_S: NDArray[np.bool_]) -> dict[str, float]:
+    """The errors of an estimator's advantages over the chosen steps: means, in units of the squared return.
+
+    Returns:
+        "steps": their number.
+        "bias": mean of (expected estimate - advantage), in units of the return.
+        "squared_bias": mean of its square, without the noise of both.
+        "variance": of one estimate.
+        "signal": mean squared advantage, without its noise.
+        "correlation": of the expected estimate with the advantage over the steps, not centred, without their noise.
+        "squared_error": of one estimate.
+    """
     advantage_S, noise_S = measured.advantage_S[chosen_S], measured.noise_S[chosen_S]
     estimate_SR = measured.estimates[name][0][chosen_S]
     mean_S, variance_S = estimate_SR.mean(axis=1), estimate_SR.var(axis=1, ddof=1)
     within_S = variance_S / estimate_SR.shape[1]
-    spread = np.mean(mean_S**2 - within_S) * np.mean(advantage_S**2 - noise_S)
-    return Errors(
-        steps=len(advantage_S),
-        bias=float((mean_S - advantage_S).mean()),
-        squared_bias=float(squared_bias(measured, name)[chosen_S].mean()),
-        variance=float(variance_S.mean()),
-        signal=float(np.mean(advantage_S**2 - noise_S)),
-        correlation=float(np.mean(mean_S * advantage_S) / np.sqrt(spread)) if spread > 0 else float("nan"),
-    )
+    squared, variance = float(squared_bias(measured, name)[chosen_S].mean()), float(variance_S.mean())
+    signal = float(np.mean(advantage_S**2 - noise_S))
+    spread = np.mean(mean_S**2 - within_S) * signal
+    return {
+        "steps": len(advantage_S),
+        "bias": float((mean_S - advantage_S).mean()),
+        "squared_bias": squared,
+        "variance": variance,
+        "signal": signal,
+        "correlation": float(np.mean(mean_S * advantage_S) / np.sqrt(spread)) if spread > 0 else float("nan"),
+        "squared_error": squared + variance,
+    }

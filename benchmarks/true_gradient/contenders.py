@@ -60,11 +60,11 @@ def node_means(graph: TransitionGraph, value_N: FloatArray) -> FloatArray:
     return sum_V / np.maximum(count_V, 1)
 
 
-def fixed_point(graph: TransitionGraph, reward_N: FloatArray, gamma: float = GAMMA) -> FloatArray:
+def fixed_point(graph: TransitionGraph, reward_N: FloatArray) -> FloatArray:
     """V(s) = mean over the steps taken in s of r + gamma V(s'), float64[V]; 0 at nodes without steps."""
     value_V = np.zeros(len(graph))
     for _ in range(_SWEEPS):
-        new_V = node_means(graph, reward_N + gamma * value_V[graph.target_N])
+        new_V = node_means(graph, reward_N + GAMMA * value_V[graph.target_N])
         if np.abs(new_V - value_V).max() < 1e-9 * max(1.0, float(np.abs(new_V).max())):
             break
         value_V = new_V

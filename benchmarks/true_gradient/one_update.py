@@ -15,6 +15,7 @@ import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from math import exp, log
 from pathlib import Path
 from typing import Any
@@ -34,23 +35,13 @@ from true_gradient.pools import open_player, read_pool, read_settings
 
 Pair = tuple[str, ...]
 """An estimator and a state key."""
+Rollout = list[StepRecord]
+"""The steps of one trajectory of a pool, in order of time."""
 TOLERANCE = 0.1
-"""Of the divergence, as a fraction."""
+"""Accepted relative error of the divergence."""
 _LARGEST_ERROR = 0.2
-"""The same where no rate gives the divergence more exactly: where a sample's clipping starts, the divergence jumps."""
+"""The same if no rate gives a smaller error, since the divergence jumps where a sample's clipping starts."""
 _TRIES = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Rollout:
-    """One trajectory of a pool: its steps in order of time, and whether it was won."""
-
-    steps: list[StepRecord]
-
-    @property
-    def won(self) -> bool:
-        """As its last step says."""
-        return self.steps[-1].won
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +49,10 @@ class Updated:
     """A policy after one update.
 
     Attributes:
-        model: the new one; the old one is as it was.
-        learning_rate: that gave the divergence.
+        model: a changed copy of the model.
+        learning_rate: the learning rate of the update.
         divergence: of the new policy on the tokens that were trained on, nats per token.
-        optimiser_steps: how many.
+        optimiser_steps: number of optimiser steps.
     """
 
     model: Any
@@ -71,9 +62,8 @@ class Updated:
 
 
 def advantages(rollouts: Sequence[Rollout], contender: str) -> FloatArray:
-    """Of all steps, rollout by rollout; their records have the contender's state key."""
-    batch = to_step_batch([step for rollout in rollouts for step in rollout.steps])
-    return CONTENDERS[contender](batch)
+    """The advantages of all steps, rollout by rollout; the records' observations are the contender's state keys."""
+    return CONTENDERS[contender](to_step_batch(list(chain.from_iterable(rollouts))))
 
 
 def update_to(
@@ -88,18 +78,18 @@ def update_to(
     """Train a copy of the model on the rollouts.
 
     Args:
-        model: that made them.
-        rollouts: of which every step is trained on.
-        advantage_N: of their steps.
-        settings: of the update; the learning rate is the first that is tried.
-        sampling: of the rollouts.
+        model: the model of the policy that played the rollouts.
+        rollouts: every step of them is trained on.
+        advantage_N: the advantages of their steps.
+        settings: settings of the update; its learning rate is tried first.
+        sampling: how the rollouts were sampled.
         divergence: mean k3 estimate of the old policy's divergence from the new one, nats per token.
-        seed: of the order of the samples.
+        seed: seed of the order of the samples.
 
     Raises:
         ValueError: no learning rate gave the divergence, e.g. because all advantages are 0.
     """
-    records = [step for rollout in rollouts for step in rollout.steps]
+    records = list(chain.from_iterable(rollouts))
     samples = [
         Sample(step.prompt_ids, step.token_ids, step.log_probs, float(value))
         for step, value in zip(records, advantage_N, strict=True)
@@ -119,15 +109,15 @@ def update_to(
 def search_rate(updated_at: Callable[[float], Updated], rate: float, divergence: float) -> Updated:
     """The first tried update whose divergence is `divergence` up to `TOLERANCE`, else the nearest one.
 
-    The divergence is taken as a power of the learning rate: its square at first, then the power between two tries.
+    The divergence is modelled as a power of the learning rate: its square at first, then the power that two tries give.
 
     Args:
         updated_at: learning rate -> the update.
         rate: the first learning rate.
-        divergence: the wanted one, nats per token.
+        divergence: the target, nats per token.
 
     Raises:
-        ValueError: no learning rate gave it up to `_LARGEST_ERROR`.
+        ValueError: no tried learning rate has an error of at most `_LARGEST_ERROR`.
     """
     nearest: Updated | None = None
     tried: list[tuple[float, float]] = []  # logs of the rate and of the divergence
@@ -168,15 +158,15 @@ def change_of_success(model: Any, by_task: Mapping[str, Sequence[Rollout]], samp
 
     Args:
         model: the new policy.
-        by_task: at least two rollouts of each task that the update was not made with.
-        sampling: of the rollouts.
+        by_task: at least two rollouts of each task; none that was trained on.
+        sampling: how the rollouts were sampled.
     """
     rollouts = [rollout for of_task in by_task.values() for rollout in of_task]
-    ratios = iter(log_ratios(model, [step for rollout in rollouts for step in rollout.steps], sampling))
+    ratios = iter(log_ratios(model, list(chain.from_iterable(rollouts)), sampling))
     changes = []
     for of_task in by_task.values():
-        weight_R = np.array([np.exp(sum(float(next(ratios).sum()) for _ in one.steps)) for one in of_task])
-        won_R = np.array([one.won for one in of_task], dtype=np.float64)
+        weight_R = np.array([np.exp(sum(float(next(ratios).sum()) for _ in one)) for one in of_task])
+        won_R = np.array([one[-1].won for one in of_task], dtype=np.float64)
         others_R = (won_R.sum() - won_R) / (len(won_R) - 1)
         changes.append(np.mean((weight_R - 1) * (won_R - others_R)))
     return float(np.mean(changes))
@@ -184,13 +174,13 @@ def change_of_success(model: Any, by_task: Mapping[str, Sequence[Rollout]], samp
 
 @dataclass(frozen=True, slots=True)
 class UpdatePlan:
-    """How an update is made and judged.
+    """How an update is made, and how its effect is estimated.
 
     Attributes:
-        tasks, size: of a batch: tasks, and rollouts of each.
+        tasks, size: number of tasks of a batch, and of rollouts of each.
         divergence: see `update_to`.
-        evaluated: rollouts of each task that judge it: of the batch's tasks, and of all others.
-        seed: of the batches.
+        evaluated: number of rollouts of each task from which the effect is estimated.
+        seed: seed of the batches.
     """
 
     tasks: int
@@ -202,7 +192,7 @@ class UpdatePlan:
 
 @dataclass(frozen=True, slots=True)
 class Updater:
-    """Everything that an update of a pool needs: the model, its rollouts by key and task, and settings."""
+    """Updates the model of a pool; `by_key` has the rollouts by state key and task."""
 
     model: Any
     by_key: Mapping[str, Mapping[str, list[Rollout]]]
@@ -220,13 +210,13 @@ class Updater:
         for part in read_pool(pool, player, keys):
             for key in keys:
                 for steps in by_trajectory(part.steps[key]):
-                    by_key[key].setdefault(steps[0].task_id, []).append(Rollout(steps))
+                    by_key[key].setdefault(steps[0].task_id, []).append(steps)
         sampling = Sampling(player.rules.temperature, config.policy.max_response_tokens)
         training = config.training.model_copy(update={"skip_zero_advantage": True, "kl_coefficient": 0.0})
         return cls(player.language_model.model, by_key, training, sampling, plan)
 
     def change(self, number: int, contender: str, key: str) -> dict[str, float]:
-        """The row of one batch: the change of success on its tasks and on all others, and what the update was like."""
+        """The row of one batch: the change of success on its tasks and on all others, and figures of the update."""
         plan, of_key = self.plan, self.by_key[key]
         names = sorted(of_key)
         rng = np.random.default_rng((plan.seed, number))
@@ -248,12 +238,12 @@ class Updater:
 
 
 class UpdateRows:
-    """The updates that were made of a pool: a file with a line of JSON each."""
+    """The rows of all updates of a pool: a file with a line of JSON for each."""
 
     def __init__(self, path: Path, plan: UpdatePlan) -> None:
         self._path, self._plan = path, asdict(plan)
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        self._all: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith("}")]
+        self._all: list[dict[str, Any]] = [json.loads(line) for line in lines]
 
     @property
     def _rows(self) -> dict[tuple[int, Pair], dict[str, Any]]:
@@ -261,7 +251,7 @@ class UpdateRows:
         return {(row["batch"], (row["estimator"], row["key"])): row for row in self._all if row["plan"] == self._plan}
 
     def has(self, number: int, pair: Pair) -> bool:
-        """Whether this batch was trained on with this pair."""
+        """Whether the row of this batch and pair is stored."""
         return (number, pair) in self._rows
 
     def add(self, number: int, pair: Pair, change: Mapping[str, float]) -> None:

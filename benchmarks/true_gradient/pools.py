@@ -1,7 +1,7 @@
 """Pools: many rollouts of each of many tasks with one policy, and a sketch of the gradient of every step.
 
 A pool is a folder: `pool.json`, and for every few tasks `steps-NNN.parquet` and `sketches-NNN.npy`, whose rows are the
-same steps. A pool that was interrupted goes on with the tasks that it lacks.
+same steps. An interrupted pool continues with the missing tasks.
 
 Shapes: N steps, W buckets.
 """
@@ -37,15 +37,15 @@ _NOT_STORED = {"next_prompt_ids"}
 
 @dataclass(frozen=True, slots=True)
 class PoolSettings:
-    """What a pool is made of.
+    """The policy, tasks and rollouts of a pool.
 
     Attributes:
-        run, checkpoint: whose policy plays.
-        split, first, tasks: which tasks, in the order of the split.
-        rollouts: of each task.
-        at_once: tasks that are played side by side.
+        run, checkpoint: the policy.
+        split, first, tasks: the split, the index of the first task, and the number of tasks.
+        rollouts: number of rollouts of each task.
+        at_once: number of tasks that are played together.
         parameters: the parameters whose gradients are sketched: their names contain one of these; empty: all.
-        seed: of the rollouts.
+        seed: seed of the rollouts.
     """
 
     run: str
@@ -61,7 +61,7 @@ class PoolSettings:
 
 @dataclass(frozen=True, slots=True)
 class Player:
-    """What plays a pool: a policy with its model, the rules of its episodes, and the tasks by id."""
+    """A policy with its model, the rules of its episodes, and the tasks by id."""
 
     language_model: LanguageModel
     policy: AnyPolicy
@@ -86,7 +86,7 @@ def open_player(settings: PoolSettings) -> Player:
 
 
 def make_pool(folder: Path, settings: PoolSettings) -> None:
-    """Play what the pool lacks."""
+    """Play the pool's missing parts."""
     folder.mkdir(parents=True, exist_ok=True)
     stated = folder / "pool.json"
     if stated.exists() and read_settings(folder) != settings:

@@ -1,4 +1,4 @@
-"""What any state key says of recorded steps: the environment is played again with the recorded actions."""
+"""State keys of recorded steps, by any key: the environment is played again with the recorded actions."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def replayed(steps: Sequence[StepRecord], tasks: Mapping[str, Task], keys: Seque
         steps: whole trajectories, in any order.
         tasks: by id; their environments start alike for every seed.
         keys: values of `rollout.state`.
-        recorded: that with which the steps were collected.
+        recorded: the key with which the steps were collected.
 
     Raises:
-        ValueError: the environment answered otherwise than the records say.
+        ValueError: the environment's answers differ from the records.
     """
     found: KeyedSteps = {key: [] for key in keys}
     for trajectory in by_trajectory(steps):

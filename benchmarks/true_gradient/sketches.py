@@ -44,22 +44,19 @@ class Sketcher:
     Args:
         model: a causal language model.
         trained: whether a parameter of this name is part of the gradient.
-        width: W.
-        seed: of the buckets; sketches of one seed and model can be compared.
+        width: W. Sketches with equal model, `trained` and width can be compared.
 
     Raises:
         ValueError: a chosen parameter is not the weight or bias of a linear layer, an embedding or an RMS norm.
     """
 
-    def __init__(
-        self, model: Any, *, trained: Callable[[str], bool] = lambda name: True, width: int = WIDTH, seed: int = 0
-    ) -> None:
+    def __init__(self, model: Any, *, trained: Callable[[str], bool] = lambda name: True, width: int = WIDTH) -> None:
         self.model, self.width = model, width
         parts = split_model(model)
         if parts is None:
             raise ValueError(f"the logits of {type(model).__name__} are not its head applied to its hidden states")
         self._body, self._head = parts
-        draws = torch.Generator().manual_seed(seed)
+        draws = torch.Generator().manual_seed(0)
         self._buckets: dict[int, _Buckets] = {}
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(trained(name))

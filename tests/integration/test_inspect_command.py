@@ -129,6 +129,7 @@ def test_settings_that_cannot_be_read_do_not_hide_the_rollouts(run: Path, capsys
     ("words", "message"),
     [
         (["none"], "no such file or folder: none"),
+        (["none/steps.jsonl"], "no such file or folder: none/steps.jsonl"),
         (["."], "contains no rollouts"),
         (["empty.jsonl"], "empty.jsonl: no rows"),
         (["cut.jsonl"], "cut.jsonl line 1: not JSON"),
@@ -154,6 +155,7 @@ def test_what_cannot_be_shown_is_said(
         (tmp_path / "files" / name).write_text(text)
     assert main(["inspect", *words]) == 2
     assert message in capsys.readouterr().err
+    assert not Path("none").exists()
 
 
 @pytest.mark.slow

@@ -210,7 +210,10 @@ def test_other_settings_do_not_go_on_with_anothers_games(tmp_path: Path, capsys:
     with ChatServer(right) as server:
         evaluate(server, tmp_path / "out.json", "--games", "2")
         assert main(words(server.url, tmp_path / "out.json", "--games", "2", "--temperature", "1")) == 2
-    assert "belongs to an evaluation with other settings (temperature)" in capsys.readouterr().err
+        assert "belongs to an evaluation with other settings (temperature)" in capsys.readouterr().err
+        effort = 'policy.options.extra={reasoning_effort="high"}'
+        assert main(words(server.url, tmp_path / "out.json", "--games", "2", effort)) == 2
+    assert "other settings (policy.options.extra)" in capsys.readouterr().err
 
 
 def test_requests_are_under_way_together_and_the_key_is_nowhere(

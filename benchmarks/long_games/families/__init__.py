@@ -31,7 +31,7 @@ _TRIES = 50
 
 
 def generator(family: str, instance: int, *purpose: int) -> np.random.Generator:
-    """Random numbers for one purpose of one instance; the same whatever else is run."""
+    """Random numbers for one purpose of one instance, independent of other instances and purposes."""
     return np.random.default_rng((list(FAMILIES).index(family), instance, *purpose))
 
 

@@ -1,8 +1,8 @@
-"""A household in miniature: find the thing in one of three cupboards, bring it to the table; or "Nothing happens."
+"""A small household: a thing in one of three cupboards has to be brought to the table.
 
-The agent sees what its last action did and no more: that it came to a place, what is in the cupboard it opened, that it
-took the thing, or "Nothing happens.", wherever it stands and whatever it holds. A cupboard closes when one leaves.
-Actions: go to each of the three cupboards, go to the table, open, take, put. Put back into a cupboard the thing stays
+The agent sees only the effect of its last action: the place it went to, the content of the cupboard it opened, that it
+took or put the thing, or "Nothing happens." after any invalid command. A cupboard closes when the agent leaves.
+Actions: go to each of the three cupboards, go to the table, open, take, put. A thing put back into a cupboard stays
 there. Each goal's thing is in one cupboard twice as often as in the others.
 """
 
@@ -19,7 +19,7 @@ CAME, OPENED, TOOK, PUT_BACK, NOTHING = range(5)
 
 
 def household(number: np.random.Generator) -> Rules:
-    """Draw where each goal's thing may be; the games begin in the middle of the room."""
+    """Draw the cupboards of each goal's thing; the games begin in the middle of the room."""
     usual = [number.permutation(CUPBOARDS) for _ in range(4)]
     starts = tuple((goal, MIDDLE, int(usual[goal][n]), False, CAME) for goal in range(4) for n in (0, 0, 1, 2))
 

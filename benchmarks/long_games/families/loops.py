@@ -1,8 +1,8 @@
-"""Long loops: two keys have to be fetched in order from a ring of places, and shortcuts lead back.
+"""Long loops: two keys have to be found in order on a ring of places, and shortcuts lead back.
 
-The agent sees where it is and how many keys it has. One action leads on along the ring, two to places drawn at random
-(which is which differs from place to place), one uses what is here: it takes the key that is next, or with both keys
-opens the exit. Thirty steps leave room to go round three times. Every task is a goal of its own.
+The agent sees its place and its number of keys. One action leads to the next place of the ring, two lead to random
+places (their order differs between places), and one uses the place: it takes the next key or, with both keys, opens
+the exit. Thirty steps are enough for three rounds. Every task is a goal of its own.
 """
 
 from __future__ import annotations

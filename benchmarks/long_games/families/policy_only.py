@@ -1,8 +1,8 @@
-"""History moves only the policy: layers of rooms, all seen, whose future does not care how one came there.
+"""History changes only the policy: fully observed layers of rooms, whose future does not depend on the past.
 
-An action leads to a room of the next layer, with one chance in five to another; the last room decides how likely the
-game is won. The start policy does very different things in one room depending on the last two steps, so returns differ
-by history although the game does not: groups by history are small for nothing.
+An action leads to a room of the next layer, with probability 0.2 to another one; room and action in the last layer
+determine the probability to win. The start policy depends strongly on the last two steps, so returns differ by history,
+but values do not: groups by history are smaller without a benefit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WORTH = (0.0, 0.05, 0.75)
 
 
 def policy_only(number: np.random.Generator) -> Rules:
-    """Draw where actions lead, for each goal, and what the rooms of the last layer are worth."""
+    """Draw the transitions of each goal, and the probabilities to win in the last layer."""
     meant = number.integers(0, ROOMS, (4, LAYERS, ROOMS, ACTIONS))
     other = (meant + number.integers(1, ROOMS, meant.shape)) % ROOMS
     worth = np.stack([number.permutation(WORTH) for _ in range(4)])

@@ -1,8 +1,8 @@
-"""Search among aliased places: six places around home, which come in three looks, hide what is to be brought home.
+"""Search among aliased places: a thing is hidden in one of six places around home and has to be brought home.
 
-The agent sees the look of the place, whether it holds the thing, and whether it just searched in vain; not which of the
-two places of that look it is at. Actions: left, right, search, deliver. To deliver anywhere but at home loses the game,
-and so does delivering nothing. Each goal has four hiding places, one a task.
+Two places each have the same look. The agent sees the look of its place, whether it holds the thing, and whether it
+just searched in vain. Actions: left, right, search, deliver. Delivering elsewhere than at home, or without the thing,
+loses the game. Each goal has four hiding places, one for each task.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HOME, HELD = 0, -1
 
 
 def search(number: np.random.Generator) -> Rules:
-    """Draw where the looks are and where things hide."""
+    """Draw the looks of the places and the hiding places."""
     look = [-1, *number.permutation(np.repeat(np.arange(3), 2)).tolist()]  # place 0 is home
     starts = tuple(
         (goal, HOME, int(place), False)

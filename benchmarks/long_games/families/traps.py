@@ -1,7 +1,8 @@
-"""Fully observed, with traps: places joined at random; the way is known, a slip leads elsewhere, a trap ends the game.
+"""Traps: a fully observed map of random connections, where a wrong step can end the game.
 
-Of the actions of a place one leads on along a ring through all places; of the other three one in four is a trap, the
-rest lead anywhere. One step in ten slips. Each goal has a place of its own; its tasks begin four to seven before.
+One of a place's four actions leads to the next place of a ring through all places. Each of the others is a trap with
+probability 0.25 and leads to a random place otherwise. One step in ten slips to a random place. Each goal has its own
+place; its tasks begin four to seven places before it.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hgpo.estimators import Advantages
     from hgpo.estimators.base import Level
     from hgpo.estimators.diagnostics import BatchSummary
+    from hgpo.storage.discover import StepFile
     from hgpo.storage.reading import StoredBatch
 
 DESCRIPTION = """\
@@ -75,11 +76,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit status."""
     from hgpo.estimators import compute_advantages, parse_options
     from hgpo.estimators.diagnostics import summarise_levels
-    from hgpo.rollout.keyed_steps import describe_matches, keyed_steps
     from hgpo.runs.folder import state_key_of_run
     from hgpo.runs.metrics import missing_notes
     from hgpo.storage.discover import find_step_files
-    from hgpo.storage.reading import parse_columns, read_batch
+    from hgpo.storage.reading import parse_columns
     from hgpo.storage.schema import suffix_of
     from hgpo.storage.tables import write_table
 
@@ -90,11 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     parse_options(arguments.estimator, **options)  # before files are read
     columns = parse_columns(arguments.column)
     files = find_step_files(arguments.rollouts, arguments.format, columns=columns)
-    stored = [read_batch(file, columns) for file in files]
-    keyed = [keyed_steps(steps.batch, state) for steps in stored] if state else []
-    state_lines = describe_matches([found for _, found in keyed])
-    if keyed:
-        stored = [replace(s, batch=batch, observed=s.batch) for s, (batch, _) in zip(stored, keyed, strict=True)]
+    stored, state_lines = _read(files, columns, state)
     for note in missing_notes(arguments.rollouts):
         sys.stderr.write(f"{note}\n")
     computed = [
@@ -128,6 +124,21 @@ def run(arguments: argparse.Namespace) -> int:
             f"{len(added)} of them computed: {_in_short(added)}{instead}\n"
         )
     return 0
+
+
+def _read(
+    files: Sequence[StepFile], columns: Mapping[str, str], state: str | None
+) -> tuple[list[StoredBatch], list[str]]:
+    """The steps of the files, compared by the key `state` if there is one, and lines that say what the key matched."""
+    from hgpo.rollout.keyed_steps import describe_matches, keyed_steps
+    from hgpo.storage.reading import read_batch
+
+    stored = [read_batch(file, columns) for file in files]
+    if not state:
+        return stored, []
+    keyed = [keyed_steps(steps.batch, state) for steps in stored]
+    stored = [replace(s, batch=batch, observed=s.batch) for s, (batch, _) in zip(stored, keyed, strict=True)]
+    return stored, describe_matches([found for _, found in keyed])
 
 
 def _in_short(columns: Sequence[str]) -> str:
@@ -192,7 +203,7 @@ def with_columns(table: pa.Table, columns: dict[str, Any]) -> pa.Table:
     return table
 
 
-def print_summaries(estimator: str, summaries: Mapping[int, BatchSummary], unit: str = "update") -> None:
+def print_summaries(estimator: str, summaries: Mapping[int, BatchSummary], unit: str) -> None:
     """Print the spread of the advantages of each update (or other `unit` of several files) and its levels' figures."""
     from rich.console import Console
 

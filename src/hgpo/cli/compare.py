@@ -24,7 +24,7 @@ RUN:NAME is one evaluation of a run.
 Arguments with the same label make one row: mean ± standard deviation over training seeds. A label is written before the
 path, or --by takes it from a setting of the runs.
 
-docs/evaluation.md explains every column. Nothing is played, and nothing that a run names is imported.
+docs/evaluation.md explains the table. Nothing is played, and nothing that a run names is imported.
 
 examples:
   hgpo compare start=runs/quickstart:before runs/quickstart

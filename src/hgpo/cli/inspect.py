@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     write_page = arguments.figures is None or arguments.output is not None
     if arguments.figures is not None:
         arguments.figures.mkdir(parents=True, exist_ok=True)  # before the computation
-    if write_page:
+    if write_page and path.exists():  # no folders are made for a mistyped path
         check_output(output, overwrite=arguments.force or _is_report(output))
     report = report_of(arguments)
     print_report(console, report)

@@ -141,7 +141,7 @@ def audit(log: EpisodeLog, expected: EvaluationSet | None = None, reported: floa
     candidates = [known.candidates(episode) for episode in log.episodes]
     if expected is None:
         games = {episode.game for episode in log.episodes if episode.game}
-        fit = best_fit(set(candidates), manifests().values(), games | log.manifests)
+        fit = best_fit(set(candidates), games | log.manifests)
         expected = _set_of(fit) if fit else None
     played, shared = _assigned(log.episodes, candidates, expected)
     by_pass: defaultdict[int | None, list[PlayedEpisode]] = defaultdict(list)
@@ -155,13 +155,8 @@ def audit(log: EpisodeLog, expected: EvaluationSet | None = None, reported: floa
     own = {known.split_of(task) for task in wanted} if expected else set(Counter(splits.values()).most_common(1)[0][:1])
     _find_foreign(log, splits, wanted, own, found)
     _find_mixed(played, log, expected, known, found["mixed"])
-    later = [one.success.mean for one in passes if one.checkpoint != 0] if len(passes) > 1 else []
+    later = [one.success.mean for one in passes if one.checkpoint != 0]
     figures = {"peak": max(later), "last": later[-1], "mean": float(np.mean(later))} if len(later) > 1 else {}
-    named = figures | {f"of checkpoint {one.checkpoint}": one.success.mean for one in passes}
-    if len(passes) == 1:
-        named = {"the success above": passes[0].success.mean}
-    absent = "none of them" if len(passes) > 1 else "not the success above"
-    near = [name for name, figure in named.items() if reported is not None and abs(figure - reported) < 0.00051]
     return Audit(
         log.name,
         expected.name if expected else None,
@@ -172,7 +167,7 @@ def audit(log: EpisodeLog, expected: EvaluationSet | None = None, reported: floa
         log.rule,
         passes,
         **figures,
-        reported_is="" if reported is None else ", ".join(near) or absent,
+        reported_is="" if reported is None else _equal_figures(reported, passes, figures),
         violations=[Violation(kind, dict(sorted(tasks.items()))) for kind, tasks in sorted(found.items()) if tasks],
         notes=_notes(played, expected, shared),
     )
@@ -277,6 +272,16 @@ def _pass(checkpoint: int | None, plays: Sequence[PlayedEpisode], wanted: Collec
         {task: usual - count[task] for task in sorted(wanted) if count[task] < usual},
         {task: n - allowed for task, n in sorted(count.items()) if n > (allowed := usual * (task in wanted))},
     )
+
+
+def _equal_figures(reported: float, passes: Sequence[Pass], figures: Mapping[str, float]) -> str:
+    """Names of the figures, or checkpoints' successes, that the reported one equals up to rounding."""
+    if len(passes) == 1:
+        named, absent = {"the success above": passes[0].success.mean}, "not the success above"
+    else:
+        named = {**figures, **{f"of checkpoint {one.checkpoint}": one.success.mean for one in passes}}
+        absent = "none of them"
+    return ", ".join(name for name, figure in named.items() if abs(figure - reported) < 0.00051) or absent
 
 
 def _find_foreign(

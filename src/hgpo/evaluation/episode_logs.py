@@ -66,6 +66,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 _OF_STEPS = ("action", "observation", "step_index", "turn")
 _HISTORY = "Prior to this step"  # in every prompt of verl-agent but the first of an episode
 _SEED_IN_NAME = re.compile(r"seed[-_ ]?(\d{1,9})")
+_ANY_SEED = "seed*"  # in the name of a series of files, one for each seed
 _CHECKPOINT_OF_RUN = re.compile(r"(.*) \((?:before|start|(?:update-)?(\d{1,9}))\)", re.DOTALL)
 
 
@@ -190,7 +191,7 @@ def _logs_of_results(path: Path, files: Sequence[Path]) -> list[EpisodeLog]:
         if model:
             found.append((model[1], int(model[2] or 0), stored))
         elif named:
-            found.append((file.stem.replace(named[0], "seeds"), None, stored))
+            found.append((file.stem.replace(named[0], _ANY_SEED), None, stored))
         else:
             found.append(("" if file in numbers else file.stem, numbers.get(file), stored))
     return _by_set(path, found, frozenset())
@@ -203,7 +204,7 @@ def _by_set(
     logs: defaultdict[str, list[tuple[int | None, StoredEvaluation]]] = defaultdict(list)
     for series, checkpoint, stored in found:
         figures = stored.evaluation
-        seeds = "" if series.endswith("seeds") else f"seeds {' '.join(map(str, figures.seeds))}"
+        seeds = "" if _ANY_SEED in series else f"seeds {' '.join(map(str, figures.seeds))}"
         words = (series, figures.split, f"temperature {figures.temperature:g}", seeds)
         logs[", ".join(filter(None, words))].append((checkpoint, stored))
     return [
@@ -286,8 +287,10 @@ class _Table:
 
     def _fits(self, key: str, name: str, value: Any) -> bool:
         """False for values that usually mean something else: lists of steps, verl's ids of prompts, trials as text."""
-        if name in self.chosen or name == "trial":
-            return name in self.chosen or isinstance(value, int)
+        if name in self.chosen:
+            return True
+        if name == "trial":
+            return isinstance(value, int)
         if self.is_dump and key in ("group", "step"):
             return False
         return name not in ("task", "trajectory", "split", "catalogue") or isinstance(value, (str, int))

@@ -40,9 +40,9 @@ def evaluated_update(name: str, updates: int) -> int | None:
 
 
 def evaluation_due(update: int, updates: int, every: int) -> bool:
-    """Whether the policy after `update` of `updates` is evaluated: the first, the last, and between them each `every`.
+    """Whether the policy after `update` of `updates` is evaluated: 0, the last, and between them every `every`-th.
 
-    0 for `every` means none between.
+    0 for `every`: none between.
     """
     return update == 0 or update >= updates or (every > 0 and update % every == 0)
 

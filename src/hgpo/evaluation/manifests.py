@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -176,21 +176,18 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
     write_text(path, ",\n".join([head, *lists]) + "\n}\n", durable=True)
 
 
-def best_fit(
-    tasks: Collection[tuple[str, ...]], among: Iterable[Manifest], known: Collection[str] = ()
-) -> Manifest | None:
-    """The manifest that has most of the tasks; None if none has any.
+def best_fit(tasks: Collection[tuple[str, ...]], known: Collection[str] = ()) -> Manifest | None:
+    """The manifest of the package that has most of the tasks; None if none has any.
 
     Of several it is the one with most of `known`, then the smallest, then the first.
 
     Args:
         tasks: for each played task the ids that it may have: several if tasks share the text that identifies it.
-        among: manifests to choose from.
         known: digests of the played games, and ids of manifests that the log names.
     """
     best: Manifest | None = None
     most: tuple[int, ...] = ()
-    for manifest in among:
+    for manifest in manifests().values():
         ids = {task.id for task in manifest.tasks}
         agreeing = (manifest.id in known) + sum(task.game in known for task in manifest.tasks)
         fit = (sum(not ids.isdisjoint(names) for names in tasks), agreeing, -len(ids))

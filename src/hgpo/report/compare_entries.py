@@ -64,7 +64,7 @@ class Entry:
     @property
     def environment(self) -> str | None:
         """Name of the environment, None where it is unknown."""
-        return self.config.environment.name if self.config and not self.stored.environment else self.stored.environment
+        return self.stored.environment or (self.config.environment.name if self.config else None)
 
     @property
     def seed(self) -> int | None:
@@ -149,7 +149,7 @@ def _same_policy(run: RunDirectory, updates: int, newest: str, evaluation: Evalu
 
 
 def _label(source: Source, entry: Entry, by: Sequence[str]) -> str:
-    text = source.label or f"{source.path}:{source.name}" if source.label or source.name else str(source.path)
+    text = source.label or (f"{source.path}:{source.name}" if source.name else str(source.path))
     if by and source.label is None and entry.config is not None:
         text = ", ".join(_setting(as_tree(entry.config), key) for key in by)
     return visible(text, len(text))

@@ -117,7 +117,7 @@ class Trackers:
         return True
 
     def _write(self) -> None:
-        if self._open:
+        if self._states:  # also of trackers that have failed: they have what was sent before
             write_json(self._run.tracking, {name: asdict(state) for name, state in self._states.items()})
 
 

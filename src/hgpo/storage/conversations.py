@@ -88,18 +88,12 @@ def _with_role(message: Any) -> Any:
     return {**(data if isinstance(data, Mapping) else message), "role": message["type"]}
 
 
-def _role(message: Mapping[str, Any]) -> str:
-    role = message.get("role", message.get("from"))
-    return role if isinstance(role, str) else ""
-
-
 def _kind(message: Any, where: str) -> str:
     if not isinstance(message, Mapping):
         raise TypeError(f"{where} is not an object: {message!r:.60}")
-    role = _role(message)
-    if role not in _KIND:
-        known = ", ".join(_KIND)
-        raise ValueError(f"{where} has the role {message.get('role', message.get('from'))!r:.60}; roles are {known}")
+    role = message.get("role", message.get("from"))
+    if not isinstance(role, str) or role not in _KIND:
+        raise ValueError(f"{where} has the role {role!r:.60}; roles are {', '.join(_KIND)}")
     return _KIND[role]
 
 

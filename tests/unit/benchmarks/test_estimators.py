@@ -9,10 +9,9 @@ import pytest
 
 import estimators
 import published
-from estimators import BASELINE, ESTIMATORS, PAPER, TENFOLD
+from estimators import BASELINE, ESTIMATORS, PAPER, TENFOLD, timed
 from hgpo import StepBatch, compute_advantages
 from step_batches import RawBatch
-from timing import timed
 
 
 @pytest.fixture(scope="module")

@@ -78,9 +78,10 @@ def test_a_checkpoint_that_lacks_a_task_is_a_violation(tmp_path: Path, read: Rea
     assert report["violations"] == [{"kind": "missing", "tasks": {TASKS[5]: "at checkpoint 2"}}]
 
 
-def test_results_whose_names_have_a_seed_are_one_evaluation(tmp_path: Path, read: Read) -> None:
+@pytest.mark.parametrize("name", ["result-seed{}", "seed_{}-final"])
+def test_results_whose_names_have_a_seed_are_one_evaluation(name: str, tmp_path: Path, read: Read) -> None:
     for seed in (1, 2, 3):
-        result(tmp_path / f"result-seed{seed}.json", seed, seeds=(seed,))
+        result(tmp_path / f"{name.format(seed)}.json", seed, seeds=(seed,))
     status, [report] = read(tmp_path)
     assert (status, report["seeds"], len(report["passes"])) == (0, ["1", "2", "3"], 1)
     assert report["passes"][0]["plays"] == 3

@@ -155,6 +155,14 @@ def test_missing_data_of_a_recipe_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
     assert "data_dir" not in examine("--engine", "verl", "verl/alfworld")[1]
 
 
+def test_a_folder_that_the_first_run_writes_need_not_exist(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, examine: Examine
+) -> None:
+    monkeypatch.setenv("WEBSHOP_DATA", str(tmp_path))
+    new = f"environment.options.keep_in={tmp_path / 'new'}"
+    assert "environment.options" not in examine("--engine", "verl", "verl/webshop", new)[1]
+
+
 def test_an_engine_that_is_not_there_ends_with_one(monkeypatch: pytest.MonkeyPatch, examine: Examine) -> None:
     monkeypatch.setattr(preflight, "installed_version", lambda package: None)
     status, table = examine("--engine", "verl")

@@ -401,7 +401,7 @@ def test_games_are_compared_by_their_file(games: Path) -> None:
 
 def test_the_fitting_manifest_has_most_of_the_ids() -> None:
     def found(ids: list[str]) -> str | None:
-        fit = best_fit([(task,) for task in ids], manifests().values())
+        fit = best_fit([(task,) for task in ids])
         return None if fit is None else fit.id
 
     ids = {name: [task.id for task in manifest.tasks] for name, manifest in manifests().items()}
@@ -409,4 +409,4 @@ def test_the_fitting_manifest_has_most_of_the_ids() -> None:
     assert found(ids["alfworld-valid_seen-1"][:3] + ids["alfworld-train-1"][:2]) == "alfworld-valid_seen-1"
     assert found(["a", "b"]) is None
     games = [task.game for task in manifests()["quickstart-valid_seen-1"].tasks]
-    assert best_fit([("a",)], manifests().values(), games) is None
+    assert best_fit([("a",)], games) is None

@@ -114,6 +114,15 @@ def test_one_that_fails_is_named_once_without_its_password_and_catches_up_later(
     assert [update for update, _ in train(run, settings, []).taken] == [2, 3]
 
 
+def test_one_that_fails_while_it_catches_up_is_sent_nothing_twice(run, settings):
+    for row in ROWS:
+        append_metrics(run, row)
+    FAILS["log"] = 3
+    assert [update for update, _ in train(run, settings, []).taken] == [1, 2]
+    FAILS.clear()
+    assert [update for update, _ in train(run, settings, []).taken] == [3]
+
+
 @pytest.mark.slow
 def test_a_complete_run_is_sent_whole_as_the_message_about_the_failure_says(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda package: package)

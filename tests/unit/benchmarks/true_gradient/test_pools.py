@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
+from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import gradients
 from corridor_runs import start_folder
-from gradients import align, batch_of, group_name, sums
+from gradients import align, batch_of, branched_errors, group_name, sums
+from hgpo.rollout.state_keys import COMMANDS_FOLLOW
 from hgpo.training.batching import Sample
+from true_gradient.branches import Branches, branch
 from true_gradient.contenders import true_gradient_weights
 from true_gradient.pools import PoolSettings, make_pool, open_player, read_pool
 from true_gradient.replay import replayed
@@ -99,3 +105,20 @@ def test_all_parts_together(pool: tuple[Path, PoolSettings]) -> None:
     assert set(found) == {f"{name} / {key}" for name in ("grpo, no std", "proposal 1") for key in KEYS}
     one, other = (found[f"grpo, no std / {key}"]["noise"][""].value for key in KEYS)
     assert one == pytest.approx(other, nan_ok=True)
+
+
+def test_branches_have_the_state_key_of_the_measured_steps(
+    pool: tuple[Path, PoolSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branched: list[Branches] = []
+
+    def kept(*given: Any) -> list[Branches]:
+        branched.extend(branch(*given))
+        return branched
+
+    monkeypatch.setattr(gradients, "branch", kept)
+    folder = shutil.copytree(pool[0], tmp_path / "pool")
+    branched_errors(folder, Namespace(key=KEYS[1], steps=8, branches=2, size=2, seed=0))
+    after = [step.observation for one in branched for future in one.futures for step in future]
+    assert after
+    assert all(COMMANDS_FOLLOW in observation for observation in after)
