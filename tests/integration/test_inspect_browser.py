@@ -275,9 +275,7 @@ def test_context_consistency_is_that_of_the_library(watched: Watched, plain: tup
     levels = []
     for update in (1, 2):
         batch, advantages = library(plain[0], update)
-        levels.append(
-            [level.counts for level in prompt_consistency(batch, advantages["paper"].returns, 2, "mean_std_norm")]
-        )
+        levels.append([level.counts for level in prompt_consistency(batch, advantages["paper"], "mean_std_norm")])
     total = [
         [getattr(a, name) + getattr(b, name) for a, b in zip(*levels, strict=True)]
         for name in ("steps", "grouped_steps")
