@@ -148,10 +148,7 @@ def nested_td(batch: StepBatch, gamma: float, options: NestedTdOptions) -> Advan
     advantage_N = batch_scaled(np.sign(difference_N) * np.abs(difference_N) ** options.difference_power, options.mode)
 
     targets, norm = GroupedValues(target_N * scale_N), Normalisation("mean_norm")
-    terms = [
-        step_level(k, groups, targets, norm, batch.trajectory, matches=each).weighted(0.0)
-        for k, each in enumerate(matches)
-    ]
+    terms = [step_level(k, groups, targets, norm, matches=each).weighted(0.0) for k, each in enumerate(matches)]
     return Advantages(to_rows(advantage_N, groups.row_N), discounted_returns(batch, gamma), tuple(terms))
 
 

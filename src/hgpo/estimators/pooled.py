@@ -206,7 +206,7 @@ def pooled_levels(
     levels, undivided = [], replace(norm, mode="mean_norm")
     for k, weight_N in enumerate(weights):
         scaled = replace(statistics[k], deviation_N=statistics[k].deviation_N * scale_N)
-        levels.append(step_level(k, groups, compared, undivided, batch.trajectory, scaled).weighted(weight_N))
+        levels.append(step_level(k, groups, compared, undivided, scaled).weighted(weight_N))
     return tuple(levels)
 
 
