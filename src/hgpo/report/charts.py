@@ -54,7 +54,7 @@ def overview_rows(report: Report) -> Rows:
     If the run wrote metrics, success, reward and length come from them, also for updates whose steps were not stored.
     """
     rows: dict[int, dict[str, Any]] = {}
-    for metrics in report.training.metrics if report.training else ():
+    for metrics in report.training.metrics:
         found = {name: metrics.get(key) for name, key in _OF_METRICS.items()}
         rows[metrics["update"]] = {name: one for name, one in found.items() if one is not None and isfinite(one)}
     for measured in report.updates:

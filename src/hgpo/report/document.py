@@ -44,7 +44,7 @@ def packed_report(report: Report) -> str:
     columns, texts = Columns(), TextStore()
     header: dict[str, Any] = {
         "source": report.source,
-        "gamma": report.gamma,
+        "gamma": report.training.gamma,
         "estimators": [
             {"key": e.key, "label": e.label, "name": e.name, "options": _plain(e.options), "trained": e.trained}
             for e in report.estimators
@@ -65,7 +65,7 @@ def packed_report(report: Report) -> str:
         "unused": [reason.text for reason in Unused],
         "updates": [asdict(update) for update in report.updates],
         "charts": overview_charts(report),
-        "run": report.training and report.training.facts,
+        "run": report.training.facts,
         "steps": _steps(report.samples, columns, texts),
         "trajectories": _trajectories(report.samples, columns, texts),
         "tasks": _tasks(report.samples, columns, texts),

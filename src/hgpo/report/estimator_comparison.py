@@ -31,6 +31,10 @@ class Training:
     trained: bool = True
 
 
+NO_TRAINING = Training(trained=False)
+"""HGPO with its defaults, for steps of which nothing else is known."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReportEstimator:
     """One estimator with its options.
@@ -65,12 +69,12 @@ class ReportEstimator:
         return parse_options(self.name, **self.options)
 
 
-def report_estimators(training: Training | None) -> tuple[ReportEstimator, ...]:
-    """The estimators that a report compares. The explained one, if given, comes first.
+def report_estimators(training: Training) -> tuple[ReportEstimator, ...]:
+    """The estimators that a report compares. The explained one comes first.
 
     All use its history length and mode (default: 2, "mean_std_norm"), so that they differ in method and not in units.
     """
-    options = dict(training.options) if training else {}
+    options = training.options
     history = {"history_length": options.get("history_length", 2)}
     mode = {"mode": options["mode"]} if options.get("mode") in MODES else {}  # some estimators have other modes
     known = (
@@ -82,8 +86,6 @@ def report_estimators(training: Training | None) -> tuple[ReportEstimator, ...]:
         _known("mixed", "mixed_effects", {**history, **mode}),
         _known("prompt", "hgpo", {"context": "prompt", **mode}, "equal prompts"),
     )
-    if training is None:
-        return known
     wanted = (training.estimator, parse_options(training.estimator, **options))
     same = next((one for one in known if (one.name, one.parsed) == wanted), None)
     variant = "as trained" if training.trained else "given options" if options else ""

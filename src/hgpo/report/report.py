@@ -12,7 +12,7 @@ import numpy as np
 
 from hgpo.estimators.diagnostics import starts_note
 from hgpo.report.analysis import BY_REWARDS, UNKNOWN, UpdateMetrics, analyse
-from hgpo.report.estimator_comparison import ReportEstimator, Training, report_estimators
+from hgpo.report.estimator_comparison import NO_TRAINING, ReportEstimator, Training, report_estimators
 from hgpo.report.sampled import SampledTask, sample_tasks
 from hgpo.rollout.keyed_steps import KeyMatches, describe_matches, keyed_steps
 from hgpo.storage.discover import NoRolloutsError, StepFile, find_step_files
@@ -30,8 +30,7 @@ class Report:
 
     Attributes:
         source: what was inspected, as the user named it.
-        training: settings of the training; None if unknown.
-        gamma: discount of the returns.
+        training: the explained estimator, and what is known of the training.
         estimators: the compared estimators.
         updates: the metrics of every update that could be read, over all its steps.
         samples: the sampled tasks of the task and step views.
@@ -43,8 +42,7 @@ class Report:
     """
 
     source: str
-    training: Training | None
-    gamma: float
+    training: Training
     estimators: tuple[ReportEstimator, ...]
     updates: tuple[UpdateMetrics, ...]
     samples: tuple[SampledTask, ...]
@@ -89,7 +87,7 @@ class Report:
 
 def build_report(
     path: Path,
-    training: Training | None = None,
+    training: Training = NO_TRAINING,
     *,
     max_steps: int = MAX_STEPS,
     updates: Sequence[int] | None = None,
@@ -102,7 +100,7 @@ def build_report(
 
     Args:
         path: a run directory, a file or a folder of files.
-        training: settings of the training, if known.
+        training: the estimator to explain, and what is known of the training.
         max_steps: most sampled steps, as whole tasks (at least one task); statistics use all steps.
         updates: the updates to read, None for all.
         notices: omissions found by the caller.
@@ -114,16 +112,14 @@ def build_report(
             or the problem of each file.
     """
     found = list(notices)
-    known = training is not None and bool(training.metrics)
     files: list[StepFile] = []
     try:
         files = find_step_files(path, format, updates, columns or ())
     except NoRolloutsError as error:
-        if updates is not None or not known:
+        if updates is not None or not training.metrics:
             raise
         found.append(Notice(f"{error}. The report has the metrics of its updates and no steps"))
     estimators = report_estimators(training)
-    gamma = (training or Training()).gamma
     total = sum(count_rows(file.path) for file in files)
     share = min(1.0, max_steps / max(total, 1))
     sampler = TaskSampler(share, due=1.0 if share < 1.0 else 0.0)
@@ -139,11 +135,11 @@ def build_report(
             batch, matched = keyed_steps(steps.batch, state)
             steps = replace(steps, batch=batch, observed=steps.batch)
             matches.append(matched)
-        analysed = analyse(steps, estimators, gamma)
+        analysed = analyse(steps, estimators, training.gamma)
         metrics.append(analysed.metrics)
         if taken := sampler.take(analysed.metrics.summary.tasks):
             samples += sample_tasks(analysed, taken)
-    if not metrics and not known:
+    if not metrics and not training.metrics:
         reasons = "\n".join(f"  {notice}" for notice in found)
         raise ValueError(f"{path}: nothing can be reported\n{reasons}")
     tasks = sum(update.summary.tasks for update in metrics)
@@ -151,7 +147,6 @@ def build_report(
     report = Report(
         source=str(path),
         training=training,
-        gamma=gamma,
         estimators=estimators,
         updates=tuple(metrics),
         samples=tuple(samples),
