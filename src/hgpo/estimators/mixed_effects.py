@@ -147,7 +147,7 @@ class Partition:
 def action_cells(runs: Runs, action_N: IntArray) -> Partition:
     """Partition the steps by group and action; `action_N` is in group order."""
     pair_N = runs.run_N * (int(action_N.max()) + 1) + action_N
-    return Partition.of(np.unique(pair_N, return_inverse=True)[1].reshape(-1))
+    return Partition.of(np.unique(pair_N, return_inverse=True)[1])
 
 
 MIXED_EFFECTS = Estimator(
