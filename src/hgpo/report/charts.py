@@ -88,9 +88,9 @@ def overview_charts(report: Report) -> list[dict[str, Any]]:
         rows = [row for row in (*updates, *levels) if row.get(field) is not None]
         if rows:
             window = window_of(len({row["update"] for row in rows}))
-            smoothed = f" Bold: mean of the last {window} updates; faint: each update." if window > 1 else ""
-            spec = _lines(rows, field, x, window)
-            charts.append({"id": name, "title": title, "note": f"{note}{smoothed}", "spec": spec})
+            if window > 1:
+                note += f" Bold: mean of the last {window} {report.unit}s; faint: each {report.unit}."
+            charts.append({"id": name, "title": title, "note": note, "spec": _lines(rows, field, x, window)})
     return charts
 
 
