@@ -96,7 +96,7 @@ def _consistency(report: Report) -> list[str]:
             f"{paper.label}, level {k}: of the steps in groups of two or more, {_share(steps, grouped)} are in a "
             "group with different prompts"
             + (f"; compared by equal prompts only, {_share(alone, steps)} of these would be alone" if steps else "")
-            + (f" and {_share(flipped, compared)} of the rest would change sign" if compared else "")
+            + (f"; of the others that are not 0, {_share(flipped, compared)} would change sign" if compared else "")
         )
     return lines
 
