@@ -174,14 +174,14 @@ def _check_keys(name: str, column: list[Any], distinct: tuple[Hashable, ...], al
     types = set(map(type, distinct))
     if type(None) in types and not allow_none:
         fail(name, column.index(None), "missing value (None)")
-    if types <= _ALWAYS_EQUAL_TO_THEMSELVES or _are_sound(distinct):
+    if types <= _ALWAYS_EQUAL_TO_THEMSELVES or _can_be_keys(distinct):
         return
     for row, value in enumerate(column):
-        if not _are_sound((value,)):
-            fail(name, row, _why_no_key(value))
+        if not _can_be_keys((value,)):
+            fail(name, row, _key_problem(value))
 
 
-def _are_sound(values: Iterable[Any]) -> bool:
+def _can_be_keys(values: Iterable[Any]) -> bool:
     """Whether values contain no NaN, array or object compared by identity at any depth; no Python loop over values."""
     while values := list(values):
         types = set(map(type, values))
@@ -198,8 +198,8 @@ def _are_sound(values: Iterable[Any]) -> bool:
     return True
 
 
-def _why_no_key(value: Any) -> str:
-    """What is wrong with a value that `_are_sound` rejects."""
+def _key_problem(value: Any) -> str:
+    """What is wrong with a value that `_can_be_keys` rejects."""
     kind = type(value)
     if isinstance(value, _CONTAINERS):
         return (

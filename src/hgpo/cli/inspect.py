@@ -181,6 +181,6 @@ def _shown(report: Report) -> str:
     if report.sampled_steps == report.steps:
         return "The report with all steps is "
     return (
-        f"The report with {report.sampled_steps:,} of {report.steps:,} steps, {report.sampled_tasks:,} whole tasks of "
+        f"The report with {report.sampled_steps:,} of {report.steps:,} steps, {len(report.samples):,} whole tasks of "
         f"{report.tasks:,}{' (--update N shows all of one update)' if report.unit == 'update' else ''}, is "
     )

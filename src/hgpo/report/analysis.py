@@ -147,16 +147,16 @@ def analyse(steps: StoredBatch, estimators: Sequence[ReportEstimator], gamma: fl
     """Compute every estimator that the columns allow, on all steps of the update.
 
     Raises:
-        ValueError: the update lacks a column that the estimator whose levels are followed needs.
+        ValueError: the update lacks a column that `level_estimator` needs.
     """
     batch = steps.batch
-    followed = level_estimator(estimators)
+    shown = level_estimator(estimators)
     advantages = {
         one.key: compute_advantages(batch, one.name, gamma, **one.options)
         for one in estimators
-        if one is followed or all(getattr(batch, column) is not None for column in one.needs)
+        if one is shown or all(getattr(batch, column) is not None for column in one.needs)
     }
-    return_N = advantages[followed.key].returns
+    return_N = advantages[shown.key].returns
     paper = paper_settings(estimators)
     consistency = prompt_consistency(batch, advantages[paper.key], paper.parsed.mode)
     lengths_M = np.diff(batch.trajectory_start)
@@ -168,7 +168,7 @@ def analyse(steps: StoredBatch, estimators: Sequence[ReportEstimator], gamma: fl
         reward=float(total_rewards(batch).mean()),
         first_return=float(return_N[batch.order[batch.trajectory_start[:-1]]].mean()),
         length=float(lengths_M.mean()),
-        summary=_summary(batch, advantages, estimators[0], followed),
+        summary=_summary(batch, advantages, estimators[0], shown),
         consistency=tuple(level.counts for level in consistency),
         disagreement=_disagreement(advantages),
     )
@@ -176,11 +176,11 @@ def analyse(steps: StoredBatch, estimators: Sequence[ReportEstimator], gamma: fl
 
 
 def _summary(
-    batch: StepBatch, advantages: Mapping[str, Advantages], first: ReportEstimator, followed: ReportEstimator
+    batch: StepBatch, advantages: Mapping[str, Advantages], first: ReportEstimator, shown: ReportEstimator
 ) -> BatchSummary:
     """The plotted levels, with the episode level of the training estimator if it has one."""
-    summary = summarise_levels(batch, advantages[followed.key])
-    if followed is first or first.key not in advantages:
+    summary = summarise_levels(batch, advantages[shown.key])
+    if shown is first or first.key not in advantages:
         return summary
     episode = summarise_levels(batch, advantages[first.key]).episode
     return replace(summary, episode=episode and replace(episode, name=f"{episode.name} ({first.label})"))

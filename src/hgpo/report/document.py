@@ -2,7 +2,7 @@
 
     4 bytes   length of the header, little-endian
     header    JSON, UTF-8; every column is {"type": "u1" | "u2" | "i4" | "f4", "at": first byte, "length": values}
-    columns   the bytes of each column, its values' first bytes, then their second bytes, …: alike bytes compress better
+    columns   of each column, the first bytes of its values, then their second bytes, …: similar bytes compress better
 
 Equal columns are stored once. Numbers are 32 bits wide: a page shows four digits.
 
@@ -56,7 +56,7 @@ def packed_report(report: Report) -> str:
             "steps": report.steps,
             "tasks": report.tasks,
             "sampledSteps": report.sampled_steps,
-            "sampledTasks": report.sampled_tasks,
+            "sampledTasks": len(report.samples),
         },
         "unit": report.unit,
         "wonRule": report.won_rule,

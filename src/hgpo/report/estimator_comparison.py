@@ -104,13 +104,13 @@ def paper_settings(estimators: Sequence[ReportEstimator]) -> ReportEstimator:
 
 
 def level_estimator(estimators: Sequence[ReportEstimator]) -> ReportEstimator:
-    """The estimator whose step levels are followed: the first or, if it has none, HGPO (paper)."""
+    """The estimator whose step levels tables and charts show: the first or, if it has none, HGPO (paper)."""
     return estimators[0] if estimators[0].levels else paper_settings(estimators)
 
 
 def whose_levels(estimators: Sequence[ReportEstimator]) -> str:
-    """A text that names the followed levels, such as "levels of GiGPO"."""
-    first, followed = estimators[0], level_estimator(estimators)
-    if followed is first:
+    """A text that names the levels of tables and charts, such as "levels of GiGPO"."""
+    first, shown = estimators[0], level_estimator(estimators)
+    if shown is first:
         return f"levels of {first.label}"
-    return f"step levels of {followed.label}, because {ESTIMATORS.get(first.name).label} has none"
+    return f"step levels of {shown.label}, because {ESTIMATORS.get(first.name).label} has none"

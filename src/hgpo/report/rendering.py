@@ -41,10 +41,10 @@ def fitting_page(report: Report, limit: int = MAX_BYTES) -> tuple[str, Report]:
         if size <= limit:
             return page, report
         fixed = len(page_of(report.source, "").encode("utf-8"))
-        if report.sampled_tasks <= 1 or limit <= fixed:
+        if len(report.samples) <= 1 or limit <= fixed:
             break
         report = report.thinned(min(0.97 * (limit - fixed) / (size - fixed), 0.97))
-    raise ValueError(f"the report is {size:,} bytes even with {report.sampled_tasks} tasks; the limit is {limit:,}")
+    raise ValueError(f"the report is {size:,} bytes even with {len(report.samples)} tasks; the limit is {limit:,}")
 
 
 def page_of(title: str, data: str) -> str:

@@ -70,14 +70,9 @@ class Report:
         """Number of sampled steps."""
         return sum(map(len, self.samples))
 
-    @property
-    def sampled_tasks(self) -> int:
-        """Number of sampled tasks."""
-        return len(self.samples)
-
     def thinned(self, share: float) -> Report:
         """The report with about `share` (above 0, below 1) of the sampled tasks, spread evenly, at least one."""
-        sampler = TaskSampler(max(share, 1.0 / self.sampled_tasks))
+        sampler = TaskSampler(max(share, 1.0 / len(self.samples)))
         kept: list[SampledTask] = []
         for _, group in groupby(self.samples, attrgetter("update")):
             tasks = list(group)
@@ -156,8 +151,8 @@ def build_report(
         unit=files[0].unit if files else "update",
         matching=tuple(filter(None, [*describe_matches(matches), starts_note(unequal / max(tasks, 1))])),
     )
-    while report.sampled_steps > max_steps and report.sampled_tasks > 1:  # if the sampled tasks are long
-        report = report.thinned(min(max_steps / report.sampled_steps, 1.0 - 1.0 / report.sampled_tasks))
+    while report.sampled_steps > max_steps and len(report.samples) > 1:  # if the sampled tasks are long
+        report = report.thinned(min(max_steps / report.sampled_steps, 1.0 - 1.0 / len(report.samples)))
     return report
 
 
