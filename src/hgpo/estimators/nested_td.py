@@ -56,8 +56,7 @@ from hgpo.estimators.base import (
 )
 from hgpo.estimators.levels import BATCH_MODES, Matching, Normalisation, batch_scaled, step_level
 from hgpo.estimators.matches import indices_of
-from hgpo.estimators.mixed_effects import Partition, action_cells
-from hgpo.estimators.pooled import Spread, moment_terms
+from hgpo.estimators.pooled import Partition, Spread, action_cells, moment_terms
 from hgpo.estimators.transition_graph import won
 from hgpo.grouping import GroupedValues, Runs, StepGroups, group_steps
 from hgpo.returns import discounted_returns, unpenalised_returns
