@@ -28,8 +28,8 @@ class LevelColumns:
     """One level of one estimator for the steps of a task; see `hgpo.estimators.base.Level`.
 
     Attributes:
-        k: steps of history that the level compares; None for the episode level.
-        name: what the level compares.
+        k: number of the level; None for the episode level.
+        name: what the members of a group have in common.
         columns: [S] each: group (from 0; -1 without a group), mean, std, advantage (before the weight), weight, and
             unused (a value of `Unused`).
         matches: [E] each: source, target (groups that are compared, different ones), and similarity; empty where a step
