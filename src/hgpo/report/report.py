@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
@@ -106,14 +106,8 @@ def build_report(
         ValueError: an update of `updates` is missing, or no file is readable; the message lists the existing updates,
             or the problem of each file.
     """
-    found = list(notices)
-    files: list[StepFile] = []
-    try:
-        files = find_step_files(path, format, updates, columns or ())
-    except NoRolloutsError as error:
-        if updates is not None or not training.metrics:
-            raise
-        found.append(Notice(f"{error}. The report has the metrics of its updates and no steps"))
+    files, without_steps = _step_files(path, format, updates, columns or (), training)
+    found = [*notices, *without_steps]
     estimators = report_estimators(training)
     total = sum(count_rows(file.path) for file in files)
     share = min(1.0, max_steps / max(total, 1))
@@ -154,6 +148,18 @@ def build_report(
     while report.sampled_steps > max_steps and len(report.samples) > 1:  # if the sampled tasks are long
         report = report.thinned(min(max_steps / report.sampled_steps, 1.0 - 1.0 / len(report.samples)))
     return report
+
+
+def _step_files(
+    path: Path, format: str, updates: Sequence[int] | None, columns: Collection[str], training: Training
+) -> tuple[list[StepFile], list[Notice]]:
+    """The files of steps; if there are none and metrics suffice for a report, a notice that says so."""
+    try:
+        return find_step_files(path, format, updates, columns), []
+    except NoRolloutsError as error:
+        if updates is not None or not training.metrics:
+            raise
+        return [], [Notice(f"{error}. The report has the metrics of its updates and no steps")]
 
 
 class TaskSampler:
