@@ -65,6 +65,13 @@ def fail(column: str, row: int, problem: str, other_row: int | None = None) -> N
     raise ColumnError(column, row, problem, other_row)
 
 
+def fail_where(column: str, bad_N: BoolArray, problem: str, value_N: NDArray[Any] | None = None) -> None:
+    """Raise the `ColumnError` of the first bad row, if there is one; its value in `value_N` follows the problem."""
+    if bad_N.any():
+        row = int(np.argmax(bad_N))
+        fail(column, row, problem if value_N is None else f"{problem}, got {value_N[row]}")
+
+
 def read(name: str, column: Any) -> list[Any] | NDArray[Any]:
     """Return the column as a list or a one-dimensional numpy array, without converting its values.
 
@@ -109,8 +116,7 @@ def _check_unmasked(name: str, column: np.ma.MaskedArray[Any, Any]) -> None:
     """Reject masked values, which numpy would read as ordinary ones."""
     mask = np.ascontiguousarray(np.ma.getmaskarray(column))
     masked_N = mask.view(np.bool_).reshape(len(mask), -1).any(axis=1)  # a record has one flag per field
-    if masked_N.any():
-        fail(name, int(np.argmax(masked_N)), "missing value (masked); fill it in, or leave the row out")
+    fail_where(name, masked_N, "missing value (masked); fill it in, or leave the row out")
 
 
 def intern(name: str, column: list[Any] | NDArray[Any], allow_none: bool) -> tuple[IntArray, tuple[Hashable, ...]]:
@@ -168,14 +174,14 @@ def _check_keys(name: str, column: list[Any], distinct: tuple[Hashable, ...], al
     types = set(map(type, distinct))
     if type(None) in types and not allow_none:
         fail(name, column.index(None), "missing value (None)")
-    if types <= _ALWAYS_EQUAL_TO_THEMSELVES or _are_sound(distinct):
+    if types <= _ALWAYS_EQUAL_TO_THEMSELVES or _can_be_keys(distinct):
         return
     for row, value in enumerate(column):
-        if not _are_sound((value,)):
-            fail(name, row, _why_no_key(value))
+        if not _can_be_keys((value,)):
+            fail(name, row, _key_problem(value))
 
 
-def _are_sound(values: Iterable[Any]) -> bool:
+def _can_be_keys(values: Iterable[Any]) -> bool:
     """Whether values contain no NaN, array or object compared by identity at any depth; no Python loop over values."""
     while values := list(values):
         types = set(map(type, values))
@@ -192,8 +198,8 @@ def _are_sound(values: Iterable[Any]) -> bool:
     return True
 
 
-def _why_no_key(value: Any) -> str:
-    """What is wrong with a value that `_are_sound` rejects."""
+def _key_problem(value: Any) -> str:
+    """What is wrong with a value that `_can_be_keys` rejects."""
     kind = type(value)
     if isinstance(value, _CONTAINERS):
         return (
@@ -224,9 +230,7 @@ def as_floats(name: str, column: list[Any] | NDArray[Any]) -> FloatArray:
     """
     real_N = _as_floats(name, column, "a number")
     bad_N = ~(np.abs(real_N) <= LARGEST_REAL)
-    if bad_N.any():
-        row = int(np.argmax(bad_N))
-        fail(name, row, f"expected a finite number of magnitude up to {LARGEST_REAL:g}, got {real_N[row]}")
+    fail_where(name, bad_N, f"expected a finite number of magnitude up to {LARGEST_REAL:g}", real_N)
     return real_N
 
 
@@ -244,9 +248,7 @@ def whole_numbers(name: str, column: list[Any] | NDArray[Any]) -> IntArray:
     bad_N = ~((array >= 0) & (array <= LARGEST_WHOLE))
     if array.dtype.kind == "f":
         bad_N |= array != np.floor(array)
-    if bad_N.any():
-        row = int(np.argmax(bad_N))
-        fail(name, row, f"expected an integer from 0 to 2**53 - 1, got {array[row]}")
+    fail_where(name, bad_N, "expected an integer from 0 to 2**53 - 1", array)
     return array.astype(np.int64)
 
 
@@ -257,10 +259,7 @@ def as_bools(name: str, column: list[Any] | NDArray[Any]) -> BoolArray:
         ValueError: Any other value.
     """
     real_N = _as_floats(name, column, "True or False")
-    bad_N = (real_N != 0) & (real_N != 1)
-    if bad_N.any():
-        row = int(np.argmax(bad_N))
-        fail(name, row, f"expected True or False, got {real_N[row]}")
+    fail_where(name, (real_N != 0) & (real_N != 1), "expected True or False", real_N)
     truth_N: BoolArray = real_N == 1
     return truth_N
 
@@ -284,9 +283,7 @@ def vectors(name: str, column: Any) -> NDArray[np.floating[Any]]:
     if array.ndim != 2 or not array.shape[1]:
         raise ValueError(f"column {name!r}: expected two dimensions, N steps and D numbers, got shape {array.shape}")
     most = min(LARGEST_REAL, float(np.finfo(array.dtype).max))
-    bad_N = ~(np.abs(array) <= most).all(axis=1)
-    if bad_N.any():
-        fail(name, int(np.argmax(bad_N)), f"expected finite numbers of magnitude up to {most:g}")
+    fail_where(name, ~(np.abs(array) <= most).all(axis=1), f"expected finite numbers of magnitude up to {most:g}")
     return array
 
 

@@ -77,6 +77,7 @@ class StepGroups:
         starts: Per level, bool[N], True where a group begins; `Runs.from_starts` converts it to runs. (The flags take
             1 byte per step, the runs 8 to 16.)
         present: Per level, bool[N], whether the step has a context of that length (None: every step has one).
+        batch_trajectory: int64[N], the batch's trajectory column, in row order.
 
     Example: three steps of one task with observations x, x, y at steps 0, 1, 2 of one trajectory and history_length 1
     have level-0 groups {x, x}, {y} and level-1 groups {x}, {x}, {y}, because only one x has a predecessor.
@@ -86,6 +87,7 @@ class StepGroups:
     task_starts_N: BoolArray
     starts: tuple[BoolArray, ...]
     present: tuple[BoolArray | None, ...]
+    batch_trajectory: IntArray
 
 
 def group_steps(
@@ -137,7 +139,7 @@ def group_steps(
     if early == "drop":
         step_N = batch.step[row_N]
         present[1:] = [step_N >= k for k in range(1, len(starts))]
-    return StepGroups(row_N, changes(group_N[entry_N]), tuple(starts), tuple(present))
+    return StepGroups(row_N, changes(group_N[entry_N]), tuple(starts), tuple(present), batch.trajectory)
 
 
 def _check_no_prompt_is_missing(batch: StepBatch) -> None:

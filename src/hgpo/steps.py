@@ -18,6 +18,8 @@ from hgpo.columns import BoolArray, FloatArray, IntArray
 from hgpo.utils.text import counted
 
 _LOG_PROB_ROUNDING = 1e-3
+_FLOATS = ("reward", "penalty", "value", "bootstrap", "response_log_prob")
+_BOOLS = ("success", "truncated")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -160,68 +162,44 @@ class StepBatch:
         lengths = {name: len(column) for name, column in raw.items()}
         count = _common_length(lengths if vector_ND is None else lengths | {"embedding": len(vector_ND)})
 
-        interned: dict[str, IntArray] = {}
-        labels: dict[str, tuple[Hashable, ...]] = {}
-        for name in ("group", "trajectory", "action", "prompt"):
-            if name in raw:
-                allow_none = name in ("action", "prompt")
-                interned[name], labels[name] = columns.intern(name, raw[name], allow_none)
-        _intern_observations(raw, interned, labels)
-
+        interned, labels = _interned(raw)
         step_N = columns.whole_numbers("step", raw["step"])
         trajectory_group_M = _trajectory_groups(interned["group"], interned["trajectory"], labels)
         order_N, start_M1 = _time_order(interned["trajectory"], step_N, labels["trajectory"])
-
-        penalty_N = columns.as_floats("penalty", raw["penalty"]) if "penalty" in raw else np.zeros(count)
-        if (penalty_N < 0).any():
-            row = int(np.argmax(penalty_N < 0))
-            columns.fail("penalty", row, f"is subtracted, so it must be at least 0, got {penalty_N[row]}")
-        batch = cls(
-            group=interned["group"],
-            trajectory=interned["trajectory"],
-            step=step_N,
-            observation=interned["observation"],
-            reward=columns.as_floats("reward", raw["reward"]),
-            penalty=penalty_N,
-            bootstrap=columns.as_floats("bootstrap", raw["bootstrap"]) if "bootstrap" in raw else np.zeros(count),
-            order=order_N,
-            trajectory_start=start_M1,
-            trajectory_group=trajectory_group_M,
-            action=interned.get("action"),
-            prompt=interned.get("prompt"),
-            value=columns.as_floats("value", raw["value"]) if "value" in raw else None,
-            next_observation=interned.get("next_observation"),
-            success=columns.as_bools("success", raw["success"]) if "success" in raw else None,
-            response_log_prob=_log_prob(raw["response_log_prob"]) if "response_log_prob" in raw else None,
-            truncated=columns.as_bools("truncated", raw["truncated"]) if "truncated" in raw else None,
-            embedding=vector_ND,
-            labels=MappingProxyType(labels),
+        floats = {name: columns.as_floats(name, raw[name]) for name in _FLOATS if name in raw}
+        bools = {name: columns.as_bools(name, raw[name]) for name in _BOOLS if name in raw}
+        numbers: dict[str, Any] = {"penalty": np.zeros(count), "bootstrap": np.zeros(count), **floats, **bools}
+        _check_numbers(numbers, last_M=order_N[start_M1[1:] - 1])
+        return _read_only(
+            cls(
+                **interned,
+                **numbers,
+                step=step_N,
+                order=order_N,
+                trajectory_start=start_M1,
+                trajectory_group=trajectory_group_M,
+                embedding=vector_ND,
+                labels=MappingProxyType(labels),
+            )
         )
-        _check_only_last(batch)
-        return _read_only(batch)
 
 
-def _check_only_last(batch: StepBatch) -> None:
-    """Check that `bootstrap` is 0 and `truncated` False on all steps but the last of a trajectory."""
-    for name, column_N in (("bootstrap", batch.bootstrap), ("truncated", batch.truncated)):
-        if column_N is None:
-            continue
-        inner_N = column_N != 0
-        inner_N[batch.order[batch.trajectory_start[1:] - 1]] = False
-        if inner_N.any():
-            row, none = int(np.argmax(inner_N)), False if name == "truncated" else 0
-            columns.fail(name, row, f"must be {none} before the last step of a trajectory, got {column_N[row]}")
+def _check_numbers(numbers: dict[str, Any], last_M: IntArray) -> None:
+    """Check the ranges of numbers, and that `bootstrap` and `truncated` are 0 on all rows but `last_M`.
 
-
-def _log_prob(raw: Any) -> FloatArray:
-    """Check the column `response_log_prob`; up to 0.001 becomes 0, as sums of float32 logarithms are rounded."""
-    value_N = columns.as_floats("response_log_prob", raw)
-    if (value_N > _LOG_PROB_ROUNDING).any():
-        row = int(np.argmax(value_N))
-        columns.fail(
-            "response_log_prob", row, f"is the log of a probability, so it must be at most 0, got {value_N[row]}"
-        )
-    return np.minimum(value_N, 0.0)
+    A `response_log_prob` of up to 0.001 becomes 0, as sums of float32 logarithms are rounded.
+    """
+    penalty_N = numbers["penalty"]
+    columns.fail_where("penalty", penalty_N < 0, "is subtracted, so it must be at least 0", penalty_N)
+    if (log_prob_N := numbers.get("response_log_prob")) is not None:
+        problem = "is the log of a probability, so it must be at most 0"
+        columns.fail_where("response_log_prob", log_prob_N > _LOG_PROB_ROUNDING, problem, log_prob_N)
+        np.minimum(log_prob_N, 0.0, out=log_prob_N)
+    for name, none in (("bootstrap", 0), ("truncated", False)):
+        if (column_N := numbers.get(name)) is not None:
+            inner_N = column_N != 0
+            inner_N[last_M] = False
+            columns.fail_where(name, inner_N, f"must be {none} before the last step of a trajectory", column_N)
 
 
 def _restore(values: dict[str, Any]) -> StepBatch:
@@ -247,17 +225,20 @@ def _common_length(lengths: Mapping[str, int]) -> int:
     return count
 
 
-def _intern_observations(
-    raw: Mapping[str, Any], interned: dict[str, IntArray], labels: dict[str, tuple[Hashable, ...]]
-) -> None:
-    """Intern observation and next_observation with one numbering, so that they can be compared."""
-    interned["observation"], labels["observation"] = columns.intern("observation", raw["observation"], allow_none=False)
-    if "next_observation" not in raw:
-        return
-    next_N, next_labels = columns.intern("next_observation", raw["next_observation"], allow_none=True)
-    number = {label: i for i, label in enumerate(labels["observation"])}
-    shared_U = np.array([number.setdefault(label, len(number)) for label in next_labels], dtype=np.int64)
-    interned["next_observation"], labels["observation"] = shared_U[next_N], tuple(number)
+def _interned(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[Hashable, ...]]]:
+    """The key columns, int64[N] each, and their labels; both columns of observations have one numbering."""
+    interned: dict[str, IntArray] = {}
+    labels: dict[str, tuple[Hashable, ...]] = {}
+    for name in ("group", "trajectory", "action", "prompt", "observation"):
+        if name in raw:
+            allow_none = name in ("action", "prompt")
+            interned[name], labels[name] = columns.intern(name, raw[name], allow_none)
+    if "next_observation" in raw:
+        next_N, next_labels = columns.intern("next_observation", raw["next_observation"], allow_none=True)
+        number = {label: i for i, label in enumerate(labels["observation"])}
+        shared_U = np.array([number.setdefault(label, len(number)) for label in next_labels], dtype=np.int64)
+        interned["next_observation"], labels["observation"] = shared_U[next_N], tuple(number)
+    return interned, labels
 
 
 def _trajectory_groups(group_N: IntArray, trajectory_N: IntArray, labels: Mapping[str, Any]) -> IntArray:

@@ -21,7 +21,7 @@ from hgpo.cli.inspect import configure, training_of
 from hgpo.estimators.diagnostics import summarise_levels
 from hgpo.estimators.transition_graph import transition_graph
 from hgpo.report.analysis import prompt_consistency
-from hgpo.report.estimator_comparison import Training, report_estimators
+from hgpo.report.estimator_comparison import NO_TRAINING, Training, report_estimators
 from hgpo.report.rendering import MAX_BYTES, fitting_page
 from hgpo.report.report import build_report
 from hgpo.rollout.state_keys import Visit
@@ -146,7 +146,7 @@ def library(folder: Path, update: int) -> tuple[Any, dict[str, Any]]:
     table = read_rollouts(folder / f"{update:05d}.jsonl")
     columns = table.rename_columns([{"won": "success"}.get(name, name) for name in table.column_names])
     batch = step_batch_from_table(columns)
-    return batch, {e.key: compute_advantages(batch, e.name, 0.95, **e.options) for e in report_estimators(None)}
+    return batch, {e.key: compute_advantages(batch, e.name, 0.95, **e.options) for e in report_estimators(NO_TRAINING)}
 
 
 def step_link(row: dict[str, Any]) -> str:
@@ -275,9 +275,7 @@ def test_context_consistency_is_that_of_the_library(watched: Watched, plain: tup
     levels = []
     for update in (1, 2):
         batch, advantages = library(plain[0], update)
-        levels.append(
-            [level.counts for level in prompt_consistency(batch, advantages["paper"].returns, 2, "mean_std_norm")]
-        )
+        levels.append([level.counts for level in prompt_consistency(batch, advantages["paper"], "mean_std_norm")])
     total = [
         [getattr(a, name) + getattr(b, name) for a, b in zip(*levels, strict=True)]
         for name in ("steps", "grouped_steps")
@@ -463,7 +461,6 @@ def test_settings_come_from_the_run(tmp_path: Path) -> None:
     )
     training, notices = training_of(arguments)
     assert notices == []
-    assert training is not None
     assert (training.estimator, dict(training.options), training.gamma) == ("hgpo", {"history_length": 1}, 0.5)
     assert replace(training, gamma=0.5) == training
 

@@ -116,13 +116,13 @@ def report_of(arguments: argparse.Namespace) -> Report:
     )
 
 
-def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[str]]:
-    """The estimator to explain and what is known of the training; None if neither the arguments nor a run name one.
+def training_of(arguments: argparse.Namespace) -> tuple[Training, list[str]]:
+    """The estimator to explain, and what is known of the training.
 
     Settings or metrics that cannot be read become notices, because the rollouts may still be readable.
     """
     from hgpo.estimators import ESTIMATORS, parse_options
-    from hgpo.report.estimator_comparison import Training
+    from hgpo.report.estimator_comparison import NO_TRAINING, Training
     from hgpo.report.run_facts import run_facts
     from hgpo.returns import check_gamma
     from hgpo.runs.folder import RunDirectoryError, open_run_directory, read_metrics
@@ -162,11 +162,10 @@ def training_of(arguments: argparse.Namespace) -> tuple[Training | None, list[st
         notices.append(f"{arguments.path / 'config.toml'} is missing, so the defaults are assumed")
     if arguments.update is None:
         notices += missing_notes(arguments.path)
-    gamma = check_gamma(Training().gamma if gamma is None else gamma)
-    if estimator is None and not options and facts is None and gamma == Training().gamma:
-        return None, notices
-    parse_options(estimator or "hgpo", **options)
-    return Training(estimator or "hgpo", options, gamma, tuple(metrics), facts, trained), notices
+    gamma = check_gamma(NO_TRAINING.gamma if gamma is None else gamma)
+    estimator = estimator or NO_TRAINING.estimator
+    parse_options(estimator, **options)
+    return Training(estimator, options, gamma, tuple(metrics), facts, trained), notices
 
 
 def _is_report(path: Path) -> bool:
@@ -182,6 +181,6 @@ def _shown(report: Report) -> str:
     if report.sampled_steps == report.steps:
         return "The report with all steps is "
     return (
-        f"The report with {report.sampled_steps:,} of {report.steps:,} steps, {report.sampled_tasks:,} whole tasks of "
+        f"The report with {report.sampled_steps:,} of {report.steps:,} steps, {len(report.samples):,} whole tasks of "
         f"{report.tasks:,}{' (--update N shows all of one update)' if report.unit == 'update' else ''}, is "
     )

@@ -7,9 +7,8 @@ Shapes: N steps, G groups of one level. Arrays suffixed _N are in group order, p
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import IntEnum
 from typing import Any
 
@@ -325,11 +324,7 @@ def check_history(value: object) -> int:
     return check_integer("history_length", value, lowest=0, highest=LONGEST_HISTORY)
 
 
-def _none(options: Any) -> tuple[str, ...]:
-    return ()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Estimator:
     """A named estimator: its function, its options, and what it requires.
 
@@ -353,25 +348,25 @@ class Estimator:
     compute: Callable[[StepBatch, float, Any], Advantages]
     options: type[Any]
     label: str = ""
-    needs: Callable[[Any], tuple[str, ...]] = _none
-    levels: Callable[[Any], tuple[str, ...]] = _none
+    needs: Callable[[Any], tuple[str, ...]] = lambda options: ()
+    levels: Callable[[Any], tuple[str, ...]] = lambda options: ()
     make_options: Callable[..., Any] | None = None
     extra_keywords: tuple[str, ...] = ()
     largest_gamma: float = 1.0
     follows_memory: bool = True
-    avoids: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
-    keywords: tuple[str, ...] = dataclasses.field(init=False)
+    avoids: Mapping[str, str] = field(default_factory=dict, hash=False)
+    keywords: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         """Check the options' class (`ValueError`), and fill in the label and the keywords."""
-        if not (isinstance(self.options, type) and dataclasses.is_dataclass(self.options)):
+        if not (isinstance(self.options, type) and is_dataclass(self.options)):
             raise ValueError(
                 f"estimator {self.name!r}: options must be a dataclass (the class, not an instance), got "
                 f"{self.options!r}"
             )
         object.__setattr__(self, "label", self.label or self.name)
-        fields = tuple(option.name for option in dataclasses.fields(self.options))
-        object.__setattr__(self, "keywords", self.extra_keywords + fields)
+        names = tuple(option.name for option in fields(self.options))
+        object.__setattr__(self, "keywords", self.extra_keywords + names)
 
     def parse(self, /, **options: Any) -> Any:
         """Build the options from keywords.
@@ -424,13 +419,13 @@ class Estimator:
                 f"{what} returned {len(advantages.levels)} levels, but its `levels` names {len(names)}: "
                 f"{', '.join(names)}"
             )
-        levels = zip(advantages.levels, names, strict=True)
-        return dataclasses.replace(advantages, levels=tuple(dataclasses.replace(a, name=n) for a, n in levels))
+        named = zip(advantages.levels, names, strict=True)
+        return replace(advantages, levels=tuple(replace(level, name=name) for level, name in named))
 
     def described(self, options: Any) -> str:
         """The estimator's name with the options that differ from their defaults, for messages."""
-        given = [(field.name, getattr(options, field.name), field.default) for field in dataclasses.fields(options)]
-        changed = [f"{name}={value!r}" for name, value, default in given if value != default]
+        given = [(option, getattr(options, option.name)) for option in fields(options)]
+        changed = [f"{option.name}={value!r}" for option, value in given if value != option.default]
         return f"estimator {self.name!r}" + (f" with {', '.join(changed)}" if changed else "")
 
 

@@ -6,7 +6,7 @@ trajectories. docs/inspect.md explains each figure.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -212,10 +212,6 @@ class BatchSummary:
         """The episode level, if there is one, then the levels; see `Advantages.terms`."""
         return self.levels if self.episode is None else (self.episode, *self.levels)
 
-    def to_dict(self) -> dict[str, Any]:
-        """All figures, nested as the fields are, as plain values for JSON."""
-        return asdict(self)
-
     def flat(self) -> dict[str, float]:
         """The figures that are logged at every update (docs/reference/metrics.md), one key each: `group_size_0`, ….
 
@@ -393,21 +389,7 @@ def _level_summary(batch: StepBatch, return_N: FloatArray, level: Level) -> Leve
     if not len(row_P):
         return summary
     runs = Runs.from_starts(starts_P)
-    equal_G, size_P = runs.size_G, level.size[row_P]
-    size_G = size_P[runs.start_G]
-    p10, p50, p90, largest = size_percentiles(size_P, (10, 50, 90, 100))
-    summary = replace(
-        summary,
-        groups=len(size_G),
-        singleton_share=float(np.mean(size_G == 1)),
-        mean_size=float(np.sum(size_P)) / len(batch),
-        mean_trajectories=float(np.sum(level.trajectories[row_P])) / len(batch),
-        similar_share=1.0 - float(np.sum(equal_G * equal_G)) / float(np.sum(size_P)),
-        size_p10=p10,
-        size_p50=p50,
-        size_p90=p90,
-        size_max=largest,
-    )
+    summary = replace(summary, **_sizes(level, row_P, runs))
     if level.k is None:
         return summary
     compared = None if level.matches is None else _compared(level, batch, return_N)
@@ -417,6 +399,24 @@ def _level_summary(batch: StepBatch, return_N: FloatArray, level: Level) -> Leve
     if batch.prompt is None or compared is not None:
         return summary
     return replace(summary, prompts_differ_steps=prompts_differ(batch.prompt[row_P], runs))
+
+
+def _sizes(level: Level, row_P: IntArray, runs: Runs) -> dict[str, Any]:
+    """The figures of the sizes of a level's groups."""
+    count, equal_G, size_P = len(level.row_N), runs.size_G, level.size[row_P]
+    size_G = size_P[runs.start_G]
+    p10, p50, p90, largest = size_percentiles(size_P, (10, 50, 90, 100))
+    return {
+        "groups": len(size_G),
+        "singleton_share": float(np.mean(size_G == 1)),
+        "mean_size": float(np.sum(size_P)) / count,
+        "mean_trajectories": float(np.sum(level.trajectories[row_P])) / count,
+        "similar_share": 1.0 - float(np.sum(equal_G * equal_G)) / float(np.sum(size_P)),
+        "size_p10": p10,
+        "size_p50": p50,
+        "size_p90": p90,
+        "size_max": largest,
+    }
 
 
 def _compared(level: Level, batch: StepBatch, return_N: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:

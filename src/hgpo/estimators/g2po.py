@@ -56,10 +56,10 @@ def g2po(batch: StepBatch, gamma: float, options: G2poOptions) -> Advantages:
     norm, weight = Normalisation(options.mode), float(options.step_advantage_w)
     next_values = GroupedValues(next_value_N, (summed_N + np.abs(batch.penalty))[groups.row_N])
     episode = episode_level(batch, groups, norm)
-    node = step_level(0, groups, next_values, norm, batch.trajectory)
+    node = step_level(0, groups, next_values, norm)
     tasks = replace(groups, starts=(groups.task_starts_N,), present=(None,))
     gains = GroupedValues(gain_N, summed_N[groups.row_N])
-    edge = replace(step_level(0, tasks, gains, norm, batch.trajectory), k=1)
+    edge = replace(step_level(0, tasks, gains, norm), k=1)
     return Advantages.of(discounted_returns(batch, gamma), (episode, node.weighted(weight), edge.weighted(weight)))
 
 

@@ -69,7 +69,7 @@ def gigpo(batch: StepBatch, gamma: float, options: GigpoOptions) -> Advantages:
     compared = GroupedValues(return_N[groups.row_N], discounted_magnitudes(batch, gamma, groups.row_N))
     episode = episode_level(batch, groups, norm)
     (matches,) = Matching.of(options).levels(batch, groups)
-    step = step_level(0, groups, compared, norm, batch.trajectory, matches=matches)
+    step = step_level(0, groups, compared, norm, matches=matches)
     if options.baseline == "critic":
         step = critic_level(step, batch, gamma, norm)
     return Advantages.of(return_N, (episode, step.weighted(float(options.step_advantage_w))))

@@ -71,7 +71,7 @@ def graphgpo(batch: StepBatch, gamma: float, options: GraphgpoOptions) -> Advant
     compared = GroupedValues((gain_N - batch.penalty)[groups.row_N], (gain_N + np.abs(batch.penalty))[groups.row_N])
     norm = Normalisation(options.mode)
     episode = episode_level(batch, groups, norm).weighted(float(options.episode_advantage_w))
-    step = step_level(0, groups, compared, norm, batch.trajectory).weighted(float(options.step_advantage_w))
+    step = step_level(0, groups, compared, norm).weighted(float(options.step_advantage_w))
     return Advantages.of(discounted_returns(batch, gamma), (episode, step))
 
 

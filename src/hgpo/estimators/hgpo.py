@@ -139,7 +139,7 @@ def hgpo(batch: StepBatch, gamma: float, options: HgpoOptions) -> Advantages:
     if options.weight_type == "pooled":
         return Advantages.of(returns, pooled_levels(batch, groups, compared, norm))
     matches = Matching.of(options).levels(batch, groups, options.context, options.early)
-    terms = [step_level(k, groups, compared, norm, batch.trajectory, matches=each) for k, each in enumerate(matches)]
+    terms = [step_level(k, groups, compared, norm, matches=each) for k, each in enumerate(matches)]
     if options.baseline == "critic":
         terms = [critic_level(term, batch, gamma, norm) for term in terms]
     lengths = [k + options.length_offset for k in range(len(terms))]

@@ -167,7 +167,6 @@ def step_level(
     groups: StepGroups,
     compared: GroupedValues,
     norm: Normalisation,
-    batch_trajectory: IntArray,
     statistics: GroupStatistics | None = None,
     matches: Matches | None = None,
 ) -> Level:
@@ -182,13 +181,13 @@ def step_level(
         groups: the hierarchy.
         compared: R, in group order.
         norm: the baseline, and F.
-        batch_trajectory: the batch's trajectory column, see `Level`.
         statistics: statistics of the groups, if their deviations are not R - mean(G_k); None: computed from R.
         matches: which groups match; a step is compared with all steps of these.
     """
     runs, present_N = Runs.from_starts(groups.starts[k]), groups.present[k]
     if statistics is None:
-        statistics, runs = ComparedSteps(runs, groups.row_N, batch_trajectory, matches).statistics(compared, norm.ddof)
+        steps = ComparedSteps(runs, groups.row_N, groups.batch_trajectory, matches)
+        statistics, runs = steps.statistics(compared, norm.ddof)
     factor_G = leave_one_out(statistics.count_G) if norm.baseline == "leave_one_out" else None
     advantage_N = normalised(statistics, runs, norm, factor_G)
     used_N = (statistics.count_G > 1.0)[runs.run_N]
@@ -205,7 +204,7 @@ def step_level(
         weight_N=1.0,
         used_N=used_N,
         present_N=present_N,
-        batch_trajectory=batch_trajectory,
+        batch_trajectory=groups.batch_trajectory,
         matches=matches,
     )
 
@@ -216,7 +215,7 @@ COUNTS = ("trajectory", "step")
 def episode_advantages(batch: StepBatch, gamma: float, norm: Normalisation, count: str = "trajectory") -> Advantages:
     """Advantages of an estimator that has only the episode level; see `episode_level` for `norm` and `count`."""
     row_N = np.argsort(batch.group, kind="stable")
-    tasks = StepGroups(row_N, changes(batch.group[row_N]), starts=(), present=())
+    tasks = StepGroups(row_N, changes(batch.group[row_N]), (), (), batch.trajectory)
     return Advantages.of(discounted_returns(batch, gamma), (episode_level(batch, tasks, norm, count),))
 
 

@@ -8,7 +8,7 @@ variance (best linear unbiased prediction). The variances are estimated among st
 same state, so contexts whose returns differ only because the policy acts differently there have no effect. A baseline
 with such effects would make the gradient estimate worse.
 
-Shapes: N steps in group order, G level-0 groups, C cells (a group and an action), K + 1 levels. Source: this project;
+Shapes: N steps in group order, G level-0 groups, K + 1 levels. A cell is a group and an action. Source: this project;
 the model is Henderson's (Searle, Casella & McCulloch, Variance Components, 1992, chapter 7).
 """
 
@@ -19,11 +19,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from hgpo.columns import FloatArray, IntArray
+from hgpo.columns import FloatArray
 from hgpo.estimators.base import Advantages, Estimator, check_choice, check_history, check_number, to_rows
 from hgpo.estimators.levels import EPSILON, MODES, Normalisation, inverse_scale
-from hgpo.estimators.pooled import Blocks, Spread, shrinkage, variance_components
-from hgpo.grouping import EARLY, RELATIVE_TOLERANCE, GroupedValues, Runs, StepGroups, group_statistics, group_steps
+from hgpo.estimators.pooled import Blocks, Partition, action_cells, shrinkage, variance_components
+from hgpo.grouping import EARLY, GroupedValues, Runs, StepGroups, group_statistics, group_steps
 from hgpo.returns import discounted_magnitudes, discounted_returns
 from hgpo.steps import StepBatch
 
@@ -111,43 +111,6 @@ def _context_effects(
             effects[k] = shares[k] * context.means(rest_N - total_N)
             total_N += effects[k]
     return total_N
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Partition:
-    """A partition of the steps, into groups or into cells.
-
-    Attributes:
-        part_N: int64[N], the part of each step.
-        count_N: float64[N], number of steps in that part.
-
-    Example: three steps of one group, two of which took the same action: part_N [0, 0, 1], count_N [2, 2, 1].
-    """
-
-    part_N: IntArray
-    count_N: FloatArray
-
-    @classmethod
-    def of(cls, part_N: IntArray) -> Partition:
-        """Count the members; parts are numbered from 0."""
-        return cls(part_N, np.bincount(part_N).astype(np.float64)[part_N])
-
-    def means(self, value_N: FloatArray) -> FloatArray:
-        """Mean of each step's part, float64[N]."""
-        sum_C: FloatArray = np.bincount(self.part_N, weights=value_N).astype(np.float64, copy=False)
-        return sum_C[self.part_N] / self.count_N
-
-    def spread(self, value_N: FloatArray) -> Spread:
-        """Deviations from the parts' means; rounding errors are set to 0."""
-        deviation_N = value_N - self.means(value_N)
-        deviation_N[np.abs(deviation_N) <= RELATIVE_TOLERANCE * np.abs(value_N).max()] = 0.0
-        return Spread(self.count_N, deviation_N)
-
-
-def action_cells(runs: Runs, action_N: IntArray) -> Partition:
-    """Partition the steps by group and action; `action_N` is in group order."""
-    pair_N = runs.run_N * (int(action_N.max()) + 1) + action_N
-    return Partition.of(np.unique(pair_N, return_inverse=True)[1].reshape(-1))
 
 
 MIXED_EFFECTS = Estimator(

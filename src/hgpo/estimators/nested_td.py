@@ -56,8 +56,7 @@ from hgpo.estimators.base import (
 )
 from hgpo.estimators.levels import BATCH_MODES, Matching, Normalisation, batch_scaled, step_level
 from hgpo.estimators.matches import indices_of
-from hgpo.estimators.mixed_effects import Partition, action_cells
-from hgpo.estimators.pooled import Spread, moment_terms
+from hgpo.estimators.pooled import Partition, Spread, action_cells, moment_terms
 from hgpo.estimators.transition_graph import won
 from hgpo.grouping import GroupedValues, Runs, StepGroups, group_steps
 from hgpo.returns import discounted_returns, unpenalised_returns
@@ -148,10 +147,7 @@ def nested_td(batch: StepBatch, gamma: float, options: NestedTdOptions) -> Advan
     advantage_N = batch_scaled(np.sign(difference_N) * np.abs(difference_N) ** options.difference_power, options.mode)
 
     targets, norm = GroupedValues(target_N * scale_N), Normalisation("mean_norm")
-    terms = [
-        step_level(k, groups, targets, norm, batch.trajectory, matches=each).weighted(0.0)
-        for k, each in enumerate(matches)
-    ]
+    terms = [step_level(k, groups, targets, norm, matches=each).weighted(0.0) for k, each in enumerate(matches)]
     return Advantages(to_rows(advantage_N, groups.row_N), discounted_returns(batch, gamma), tuple(terms))
 
 

@@ -13,8 +13,8 @@ Model: R_i = mean of the level-0 group + u_1 + ... + u_K + e, where u_k is the e
 rather than to another with the same parent, with variance tau_k^2, and e is the rest, with variance sigma_k^2 inside
 the groups of level k.
 
-Shapes: N steps in group order, G level-0 groups, S states, K + 1 levels. Source: Searle, Casella & McCulloch, Variance
-Components, 1992, chapter 5 (analysis-of-variance estimators for unbalanced nested data).
+Shapes: N steps in group order, G level-0 groups, S states, C parts of a partition, K + 1 levels. Source: Searle,
+Casella & McCulloch, Variance Components, 1992, chapter 5 (analysis-of-variance estimators for unbalanced nested data).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy as np
 from hgpo.columns import BoolArray, FloatArray, IntArray
 from hgpo.estimators.base import Level
 from hgpo.estimators.levels import Normalisation, inverse_scale, step_level
-from hgpo.grouping import GroupedValues, Runs, StepGroups, group_statistics
+from hgpo.grouping import RELATIVE_TOLERANCE, GroupedValues, Runs, StepGroups, group_statistics
 from hgpo.steps import StepBatch
 
 PRIOR_STEPS = 8.0
@@ -54,6 +54,43 @@ class Spread:
 
     count_N: FloatArray
     deviation_N: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partition:
+    """A partition of the steps, into groups or into cells.
+
+    Attributes:
+        part_N: int64[N], the part of each step.
+        count_N: float64[N], number of steps in that part.
+
+    Example: three steps of one group, two of which took the same action: part_N [0, 0, 1], count_N [2, 2, 1].
+    """
+
+    part_N: IntArray
+    count_N: FloatArray
+
+    @classmethod
+    def of(cls, part_N: IntArray) -> Partition:
+        """Count the members; parts are numbered from 0."""
+        return cls(part_N, np.bincount(part_N).astype(np.float64)[part_N])
+
+    def means(self, value_N: FloatArray) -> FloatArray:
+        """Mean of each step's part, float64[N]."""
+        sum_C: FloatArray = np.bincount(self.part_N, weights=value_N).astype(np.float64, copy=False)
+        return sum_C[self.part_N] / self.count_N
+
+    def spread(self, value_N: FloatArray) -> Spread:
+        """Deviations from the parts' means; rounding errors are set to 0."""
+        deviation_N = value_N - self.means(value_N)
+        deviation_N[np.abs(deviation_N) <= RELATIVE_TOLERANCE * np.abs(value_N).max()] = 0.0
+        return Spread(self.count_N, deviation_N)
+
+
+def action_cells(runs: Runs, action_N: IntArray) -> Partition:
+    """Partition the steps by group and action; `action_N` is in group order."""
+    pair_N = runs.run_N * (int(action_N.max()) + 1) + action_N
+    return Partition.of(np.unique(pair_N, return_inverse=True)[1])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,7 +243,7 @@ def pooled_levels(
     levels, undivided = [], replace(norm, mode="mean_norm")
     for k, weight_N in enumerate(weights):
         scaled = replace(statistics[k], deviation_N=statistics[k].deviation_N * scale_N)
-        levels.append(step_level(k, groups, compared, undivided, batch.trajectory, scaled).weighted(weight_N))
+        levels.append(step_level(k, groups, compared, undivided, scaled).weighted(weight_N))
     return tuple(levels)
 
 

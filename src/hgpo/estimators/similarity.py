@@ -81,7 +81,7 @@ def representatives(texts: list[str], threshold: float) -> IntArray:
     characters both texts have (for all representatives at once), then their longest common subsequence, of which the
     matching blocks that the ratio counts are one. What remains is counted by `matches_reach`.
 
-    If it takes longer than `_QUIET_SECONDS`, a warning says how far it is, then from time to time.
+    After `_QUIET_SECONDS`, a warning reports the progress, and then at longer intervals.
 
     Example: at threshold 0.75, ["abcd", "abce", "xy"] gives [0, 0, 2]: abcd and abce match in 2 * 3 of 8 characters.
     """

@@ -1,11 +1,11 @@
 """One update under every estimator: advantages, metrics, and how often steps of one group had different prompts.
 
-For every level k of HGPO the group of a step is split by prompt. A_k is the step's advantage in the whole group, A_k'
-its advantage among members with its prompt, both with the paper's arithmetic (`step_level`, ddof 0). If no other member
-had the same prompt, A_k' is 0 and the step is called *alone*.
+For every level k of HGPO (paper) the group of a step is split by prompt. A_k is the step's advantage in the whole
+group, A_k' its advantage among members with its prompt. If no other member had the same prompt, A_k' is 0 and the step
+is called *alone*.
 
-Shapes: N steps, M trajectories, P steps in groups of one level, G groups. Arrays suffixed _N are in the batch's row
-order unless they come from a level.
+Shapes: N steps, M trajectories, P steps in groups with different prompts, G groups. Arrays suffixed _N are in the
+batch's row order unless a function specifies group order.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from itertools import combinations
 
 import numpy as np
 
-from hgpo.columns import BoolArray, FloatArray
-from hgpo.estimators import Advantages, compute_advantages
+from hgpo.columns import BoolArray, FloatArray, IntArray
+from hgpo.estimators import Advantages, Level, compute_advantages
 from hgpo.estimators.base import to_rows
 from hgpo.estimators.diagnostics import BatchSummary, summarise_levels, variance_explained
-from hgpo.estimators.levels import Normalisation, step_level
+from hgpo.estimators.levels import Normalisation, normalised
 from hgpo.estimators.transition_graph import won
-from hgpo.grouping import GroupedValues, Runs, StepGroups, changes, group_steps
+from hgpo.grouping import GroupedValues, Runs, changes, group_statistics
 from hgpo.report.estimator_comparison import ReportEstimator, level_estimator, paper_settings
 from hgpo.returns import total_rewards
 from hgpo.steps import StepBatch
@@ -147,18 +147,18 @@ def analyse(steps: StoredBatch, estimators: Sequence[ReportEstimator], gamma: fl
     """Compute every estimator that the columns allow, on all steps of the update.
 
     Raises:
-        ValueError: the update lacks a column that the estimator whose levels are followed needs.
+        ValueError: the update lacks a column that `level_estimator` needs.
     """
     batch = steps.batch
-    followed = level_estimator(estimators)
+    shown = level_estimator(estimators)
     advantages = {
         one.key: compute_advantages(batch, one.name, gamma, **one.options)
         for one in estimators
-        if one is followed or all(getattr(batch, column) is not None for column in one.needs)
+        if one is shown or all(getattr(batch, column) is not None for column in one.needs)
     }
-    return_N = advantages[followed.key].returns
-    options = paper_settings(estimators).parsed
-    consistency = prompt_consistency(batch, return_N, options.history_length, options.mode)
+    return_N = advantages[shown.key].returns
+    paper = paper_settings(estimators)
+    consistency = prompt_consistency(batch, advantages[paper.key], paper.parsed.mode)
     lengths_M = np.diff(batch.trajectory_start)
     won_M, won_by = trajectories_won(batch)
     metrics = UpdateMetrics(
@@ -168,7 +168,7 @@ def analyse(steps: StoredBatch, estimators: Sequence[ReportEstimator], gamma: fl
         reward=float(total_rewards(batch).mean()),
         first_return=float(return_N[batch.order[batch.trajectory_start[:-1]]].mean()),
         length=float(lengths_M.mean()),
-        summary=_summary(batch, advantages, estimators[0], followed),
+        summary=_summary(batch, advantages, estimators[0], shown),
         consistency=tuple(level.counts for level in consistency),
         disagreement=_disagreement(advantages),
     )
@@ -176,11 +176,11 @@ def analyse(steps: StoredBatch, estimators: Sequence[ReportEstimator], gamma: fl
 
 
 def _summary(
-    batch: StepBatch, advantages: Mapping[str, Advantages], first: ReportEstimator, followed: ReportEstimator
+    batch: StepBatch, advantages: Mapping[str, Advantages], first: ReportEstimator, shown: ReportEstimator
 ) -> BatchSummary:
     """The plotted levels, with the episode level of the training estimator if it has one."""
-    summary = summarise_levels(batch, advantages[followed.key])
-    if followed is first or first.key not in advantages:
+    summary = summarise_levels(batch, advantages[shown.key])
+    if shown is first or first.key not in advantages:
         return summary
     episode = summarise_levels(batch, advantages[first.key]).episode
     return replace(summary, episode=episode and replace(episode, name=f"{episode.name} ({first.label})"))
@@ -195,43 +195,39 @@ def _disagreement(advantages: Mapping[str, Advantages]) -> dict[str, tuple[int, 
     return pairs
 
 
-def prompt_consistency(
-    batch: StepBatch, return_N: FloatArray, history_length: int, mode: str
-) -> tuple[Consistency, ...]:
-    """The consistency of levels 0 to `history_length`; empty if the batch has no prompts.
+def prompt_consistency(batch: StepBatch, paper: Advantages, mode: str) -> tuple[Consistency, ...]:
+    """The consistency of each level; empty if the batch has no prompts.
 
     Args:
         batch: the steps.
-        return_N: their returns in row order.
-        mode: one of `MODES`.
+        paper: their advantages by HGPO with the paper's settings.
+        mode: the mode of these advantages.
     """
     if batch.prompt is None:
         return ()
-    groups = group_steps(batch, history_length)
-    return tuple(_level(k, batch, groups, return_N[groups.row_N], mode) for k in range(history_length + 1))
-
-
-def _level(k: int, batch: StepBatch, groups: StepGroups, return_N: FloatArray, mode: str) -> Consistency:
-    assert batch.prompt is not None
-    prompt_N, trajectory_N = batch.prompt[groups.row_N], batch.trajectory[groups.row_N]
     how = Normalisation(mode, ddof=0)
-    whole = step_level(k, groups, GroupedValues(return_N), how, batch.trajectory)
+    return tuple(_level(k, whole, batch.prompt[whole.row_N], how) for k, whole in enumerate(paper.levels))
+
+
+def _level(k: int, whole: Level, prompt_N: IntArray, how: Normalisation) -> Consistency:
+    """The consistency of level k; `prompt_N` and all arrays but those of the result are in its group order."""
     runs = whole.runs()
     by_prompt_N = np.lexsort((prompt_N, runs.run_N))  # keeps the groups where they are and sorts inside each
     starts_N = changes(runs.run_N) | changes(prompt_N[by_prompt_N])
-    parts = StepGroups(groups.row_N[by_prompt_N], groups.task_starts_N, (starts_N,), (None,))
-    split = step_level(0, parts, GroupedValues(return_N[by_prompt_N]), how, batch.trajectory)
+    row_N, parts = whole.row_N[by_prompt_N], Runs.from_starts(starts_N)
+    compared = GroupedValues(whole.compared.value_N[by_prompt_N], whole.compared.summed_N[by_prompt_N])
+    statistics = group_statistics(compared, parts, how.ddof)
 
     prompts_G, size_G = np.bincount(runs.run_N, weights=starts_N), runs.size_G
     differs_N = (prompts_G > 1)[runs.run_N]
     explained = None
     if differs_N.any():
-        values = return_N[by_prompt_N][differs_N], trajectory_N[by_prompt_N][differs_N]
+        values = compared.value_N[differs_N], whole.batch_trajectory[row_N][differs_N]
         group_P = np.cumsum(changes(runs.run_N[differs_N])) - 1
         explained = variance_explained(*values, group_P, Runs.from_starts(starts_N[differs_N]))[1]
 
-    differs_N = to_rows(differs_N, groups.row_N)
-    whole_N, split_N = whole.advantage, split.advantage
+    whole_N, split_N = whole.advantage_N[by_prompt_N], normalised(statistics, parts, how)
+    alone_N = (statistics.count_G == 1.0)[parts.run_N]
     product_N = (whole_N * split_N)[differs_N]
     counts = ConsistencyCounts(
         k=k,
@@ -239,10 +235,10 @@ def _level(k: int, batch: StepBatch, groups: StepGroups, return_N: FloatArray, m
         differ=int(np.count_nonzero(prompts_G > 1)),
         grouped_steps=int(size_G[size_G > 1].sum()),
         steps=int(np.count_nonzero(differs_N)),
-        alone=int(np.count_nonzero(differs_N & ~split.used)),
+        alone=int(np.count_nonzero(differs_N & alone_N)),
         compared=int(np.count_nonzero(product_N)),
         flipped=int(np.count_nonzero(product_N < 0)),
-        change=float(np.abs(whole_N - split_N)[differs_N & split.used].sum()),
+        change=float(np.abs(whole_N - split_N)[differs_N & ~alone_N].sum()),
         explained=explained,
     )
-    return Consistency(counts, differs_N, whole_N, split_N)
+    return Consistency(counts, *(to_rows(column_N, row_N) for column_N in (differs_N, whole_N, split_N)))

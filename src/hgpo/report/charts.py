@@ -7,6 +7,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from hgpo.estimators.diagnostics import SHARES
 from hgpo.report.report import Report
 from hgpo.utils.files import whole_file
 from hgpo.utils.plot_style import DASHES, PALETTE
@@ -37,8 +38,6 @@ _CHARTS = (
     ),
 )
 """Id, title, note and field of each chart, in reading order; a field of `LevelSummary` has a line per level."""
-_SHARES = ("success", "usable_share", "variance_explained_adjusted", "sign_agreement")
-"""Fields with an axis in per cent."""
 _BANDS = {"size_p50": ("size_p10", "size_p90")}
 """Field -> the limits of the band around its lines."""
 
@@ -54,7 +53,7 @@ def overview_rows(report: Report) -> Rows:
     If the run wrote metrics, success, reward and length come from them, also for updates whose steps were not stored.
     """
     rows: dict[int, dict[str, Any]] = {}
-    for metrics in report.training.metrics if report.training else ():
+    for metrics in report.training.metrics:
         found = {name: metrics.get(key) for name, key in _OF_METRICS.items()}
         rows[metrics["update"]] = {name: one for name, one in found.items() if one is not None and isfinite(one)}
     for measured in report.updates:
@@ -88,9 +87,9 @@ def overview_charts(report: Report) -> list[dict[str, Any]]:
         rows = [row for row in (*updates, *levels) if row.get(field) is not None]
         if rows:
             window = window_of(len({row["update"] for row in rows}))
-            smoothed = f" Bold: mean of the last {window} updates; faint: each update." if window > 1 else ""
-            spec = _lines(rows, field, x, window)
-            charts.append({"id": name, "title": title, "note": f"{note}{smoothed}", "spec": spec})
+            if window > 1:
+                note += f" Bold: mean of the last {window} {report.unit}s; faint: each {report.unit}."
+            charts.append({"id": name, "title": title, "note": note, "spec": _lines(rows, field, x, window)})
     return charts
 
 
@@ -104,7 +103,7 @@ def _lines(rows: Rows, field: str, x: dict[str, Any], window: int) -> dict[str, 
     band = _BANDS.get(field, ())
     kept = {"update", "level", field, *band}
     values = [{key: value for key, value in row.items() if key in kept} for row in rows]
-    axis = {"format": "~%"} if field in _SHARES else {}
+    axis = {"format": "~%"} if field == "success" or field in SHARES else {}
     zero = field != "reward" or len({row[field] for row in rows}) == 1  # the only tick of an empty range is labelled 0
     y = {"field": field, "type": "quantitative", "title": None, "axis": axis, "scale": {"zero": zero}}
     levels = list(dict.fromkeys(row["level"] for row in values if "level" in row))

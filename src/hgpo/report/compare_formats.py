@@ -8,6 +8,7 @@ Labels, models and types of task come from files: what a format would read as ma
 from __future__ import annotations
 
 import csv
+import html
 import io
 import re
 from collections.abc import Mapping
@@ -230,8 +231,7 @@ def as_markdown(comparison: Comparison, layout: str = "full") -> str:
 
 def markdown_text(text: str) -> str:
     """Text that stays text in Markdown, inside a table and outside: no markup, no HTML, no link."""
-    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return _LIST_MARK.sub(r"\1\\\2", _MARKDOWN.sub(r"\\\g<0>", escaped))
+    return _LIST_MARK.sub(r"\1\\\2", _MARKDOWN.sub(r"\\\g<0>", html.escape(text, quote=False)))
 
 
 def as_latex(comparison: Comparison, layout: str = "full") -> str:

@@ -118,7 +118,8 @@ class Row:
         runs: How many evaluations it aggregates, n.
         cells: By name of the column, None where it is unknown.
         difference: None for the reference, and where the reference has no row.
-        notes: How it differs from the section's first entry, how its runs differ, and its failed episodes.
+        notes: How it differs from the reference (from the first row, where the reference has none), how its runs
+            differ, and its failed episodes.
     """
 
     label: str
@@ -259,15 +260,16 @@ def _on(tasks: Sequence[str], group: Sequence[Entry]) -> Evaluation:
 
 
 def _notes(group: Sequence[Entry], first: Entry) -> list[str]:
-    """How a row differs from the first entry of the section, how its runs differ, and its failed episodes."""
+    """How a row differs from `first`, how its runs differ, and its failed episodes."""
     found = []
     for name, of in _CONDITIONS.items():
         values = dict.fromkeys(value for entry in group if (value := of(entry)) is not None)
         if (ours := of(first)) is not None and any(value != ours for value in values):
-            found.append(f"{name} {', '.join(visible(value, 60) for value in values)} (reference: {visible(ours, 60)})")
+            listed = ", ".join(visible(value, 60) for value in values)
+            found.append(f"{name} {listed} ({first.label}: {visible(ours, 60)})")
     options = [entry.config.environment.options for entry in (first, *group) if entry.config]
     if first.config and any(one != options[0] for one in options):
-        found.append("other environment.options than the reference")
+        found.append(f"other environment.options than {first.label}")
     seeds = [entry.seed for entry in group]
     if len(group) > 1 and len(set(seeds) - {None}) < len(group):
         listed = ", ".join("unknown" if seed is None else str(seed) for seed in seeds)

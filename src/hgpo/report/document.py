@@ -2,7 +2,7 @@
 
     4 bytes   length of the header, little-endian
     header    JSON, UTF-8; every column is {"type": "u1" | "u2" | "i4" | "f4", "at": first byte, "length": values}
-    columns   the bytes of each column, its values' first bytes, then their second bytes, …: alike bytes compress better
+    columns   of each column, the first bytes of its values, then their second bytes, …: similar bytes compress better
 
 Equal columns are stored once. Numbers are 32 bits wide: a page shows four digits.
 
@@ -44,7 +44,7 @@ def packed_report(report: Report) -> str:
     columns, texts = Columns(), TextStore()
     header: dict[str, Any] = {
         "source": report.source,
-        "gamma": report.gamma,
+        "gamma": report.training.gamma,
         "estimators": [
             {"key": e.key, "label": e.label, "name": e.name, "options": _plain(e.options), "trained": e.trained}
             for e in report.estimators
@@ -56,7 +56,7 @@ def packed_report(report: Report) -> str:
             "steps": report.steps,
             "tasks": report.tasks,
             "sampledSteps": report.sampled_steps,
-            "sampledTasks": report.sampled_tasks,
+            "sampledTasks": len(report.samples),
         },
         "unit": report.unit,
         "wonRule": report.won_rule,
@@ -65,7 +65,7 @@ def packed_report(report: Report) -> str:
         "unused": [reason.text for reason in Unused],
         "updates": [asdict(update) for update in report.updates],
         "charts": overview_charts(report),
-        "run": report.training and report.training.facts,
+        "run": report.training.facts,
         "steps": _steps(report.samples, columns, texts),
         "trajectories": _trajectories(report.samples, columns, texts),
         "tasks": _tasks(report.samples, columns, texts),

@@ -31,6 +31,10 @@ class Training:
     trained: bool = True
 
 
+NO_TRAINING = Training(trained=False)
+"""HGPO with its defaults, for steps of which nothing else is known."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReportEstimator:
     """One estimator with its options.
@@ -65,12 +69,12 @@ class ReportEstimator:
         return parse_options(self.name, **self.options)
 
 
-def report_estimators(training: Training | None) -> tuple[ReportEstimator, ...]:
-    """The estimators that a report compares. The explained one, if given, comes first.
+def report_estimators(training: Training) -> tuple[ReportEstimator, ...]:
+    """The estimators that a report compares. The explained one comes first.
 
     All use its history length and mode (default: 2, "mean_std_norm"), so that they differ in method and not in units.
     """
-    options = dict(training.options) if training else {}
+    options = training.options
     history = {"history_length": options.get("history_length", 2)}
     mode = {"mode": options["mode"]} if options.get("mode") in MODES else {}  # some estimators have other modes
     known = (
@@ -82,8 +86,6 @@ def report_estimators(training: Training | None) -> tuple[ReportEstimator, ...]:
         _known("mixed", "mixed_effects", {**history, **mode}),
         _known("prompt", "hgpo", {"context": "prompt", **mode}, "equal prompts"),
     )
-    if training is None:
-        return known
     wanted = (training.estimator, parse_options(training.estimator, **options))
     same = next((one for one in known if (one.name, one.parsed) == wanted), None)
     variant = "as trained" if training.trained else "given options" if options else ""
@@ -102,13 +104,13 @@ def paper_settings(estimators: Sequence[ReportEstimator]) -> ReportEstimator:
 
 
 def level_estimator(estimators: Sequence[ReportEstimator]) -> ReportEstimator:
-    """The estimator whose step levels are followed: the first or, if it has none, HGPO (paper)."""
+    """The estimator whose step levels tables and charts show: the first or, if it has none, HGPO (paper)."""
     return estimators[0] if estimators[0].levels else paper_settings(estimators)
 
 
 def whose_levels(estimators: Sequence[ReportEstimator]) -> str:
-    """A text that names the followed levels, such as "levels of GiGPO"."""
-    first, followed = estimators[0], level_estimator(estimators)
-    if followed is first:
+    """A text that names the levels of tables and charts, such as "levels of GiGPO"."""
+    first, shown = estimators[0], level_estimator(estimators)
+    if shown is first:
         return f"levels of {first.label}"
-    return f"step levels of {followed.label}, because {ESTIMATORS.get(first.name).label} has none"
+    return f"step levels of {shown.label}, because {ESTIMATORS.get(first.name).label} has none"

@@ -19,6 +19,7 @@ from hgpo.messages import encodable
 from hgpo.report.charts import VEGA_MISSING
 from hgpo.report.document import packed_report
 from hgpo.report.report import Report
+from hgpo.utils.text import counted
 
 MAX_BYTES = 5_000_000
 MARKER = "<!doctype html>\n<!-- hgpo inspect -->"
@@ -26,7 +27,6 @@ SCRIPTS = (
     *("bytes.js", "data.js", "dom.js", "diff.js", "vega.js", "tables.js", "run.js", "overview.js"),
     *("graph.js", "task.js", "step.js", "compare.js", "consistency.js", "find.js", "main.js"),
 )
-_MOST_TRIES = 8
 
 
 def fitting_page(report: Report, limit: int = MAX_BYTES) -> tuple[str, Report]:
@@ -35,16 +35,16 @@ def fitting_page(report: Report, limit: int = MAX_BYTES) -> tuple[str, Report]:
     Raises:
         ValueError: not even one task fits, or packages of the extra `report` are missing.
     """
-    for _ in range(_MOST_TRIES):
+    fixed = len(page_of(report.source, "").encode("utf-8"))
+    while True:
         page = page_of(report.source, packed_report(report))
         size = len(page.encode("utf-8"))
         if size <= limit:
             return page, report
-        fixed = len(page_of(report.source, "").encode("utf-8"))
-        if report.sampled_tasks <= 1 or limit <= fixed:
-            break
+        if len(report.samples) <= 1 or limit <= fixed:
+            shown = counted(len(report.samples), "task")
+            raise ValueError(f"the report is {size:,} bytes even with {shown}; the limit is {limit:,}")
         report = report.thinned(min(0.97 * (limit - fixed) / (size - fixed), 0.97))
-    raise ValueError(f"the report is {size:,} bytes even with {report.sampled_tasks} tasks; the limit is {limit:,}")
 
 
 def page_of(title: str, data: str) -> str:

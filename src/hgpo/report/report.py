@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
@@ -12,7 +12,7 @@ import numpy as np
 
 from hgpo.estimators.diagnostics import starts_note
 from hgpo.report.analysis import BY_REWARDS, UNKNOWN, UpdateMetrics, analyse
-from hgpo.report.estimator_comparison import ReportEstimator, Training, report_estimators
+from hgpo.report.estimator_comparison import NO_TRAINING, ReportEstimator, Training, report_estimators
 from hgpo.report.sampled import SampledTask, sample_tasks
 from hgpo.rollout.keyed_steps import KeyMatches, describe_matches, keyed_steps
 from hgpo.storage.discover import NoRolloutsError, StepFile, find_step_files
@@ -30,8 +30,7 @@ class Report:
 
     Attributes:
         source: what was inspected, as the user named it.
-        training: settings of the training; None if unknown.
-        gamma: discount of the returns.
+        training: the explained estimator, and what is known of the training.
         estimators: the compared estimators.
         updates: the metrics of every update that could be read, over all its steps.
         samples: the sampled tasks of the task and step views.
@@ -43,8 +42,7 @@ class Report:
     """
 
     source: str
-    training: Training | None
-    gamma: float
+    training: Training
     estimators: tuple[ReportEstimator, ...]
     updates: tuple[UpdateMetrics, ...]
     samples: tuple[SampledTask, ...]
@@ -72,14 +70,9 @@ class Report:
         """Number of sampled steps."""
         return sum(map(len, self.samples))
 
-    @property
-    def sampled_tasks(self) -> int:
-        """Number of sampled tasks."""
-        return len(self.samples)
-
     def thinned(self, share: float) -> Report:
         """The report with about `share` (above 0, below 1) of the sampled tasks, spread evenly, at least one."""
-        sampler = TaskSampler(max(share, 1.0 / self.sampled_tasks))
+        sampler = TaskSampler(max(share, 1.0 / len(self.samples)))
         kept: list[SampledTask] = []
         for _, group in groupby(self.samples, attrgetter("update")):
             tasks = list(group)
@@ -89,7 +82,7 @@ class Report:
 
 def build_report(
     path: Path,
-    training: Training | None = None,
+    training: Training = NO_TRAINING,
     *,
     max_steps: int = MAX_STEPS,
     updates: Sequence[int] | None = None,
@@ -102,7 +95,7 @@ def build_report(
 
     Args:
         path: a run directory, a file or a folder of files.
-        training: settings of the training, if known.
+        training: the estimator to explain, and what is known of the training.
         max_steps: most sampled steps, as whole tasks (at least one task); statistics use all steps.
         updates: the updates to read, None for all.
         notices: omissions found by the caller.
@@ -113,17 +106,9 @@ def build_report(
         ValueError: an update of `updates` is missing, or no file is readable; the message lists the existing updates,
             or the problem of each file.
     """
-    found = list(notices)
-    known = training is not None and bool(training.metrics)
-    files: list[StepFile] = []
-    try:
-        files = find_step_files(path, format, updates, columns or ())
-    except NoRolloutsError as error:
-        if updates is not None or not known:
-            raise
-        found.append(Notice(f"{error}. The report has the metrics of its updates and no steps"))
+    files, without_steps = _step_files(path, format, updates, columns or (), training)
+    found = [*notices, *without_steps]
     estimators = report_estimators(training)
-    gamma = (training or Training()).gamma
     total = sum(count_rows(file.path) for file in files)
     share = min(1.0, max_steps / max(total, 1))
     sampler = TaskSampler(share, due=1.0 if share < 1.0 else 0.0)
@@ -139,11 +124,11 @@ def build_report(
             batch, matched = keyed_steps(steps.batch, state)
             steps = replace(steps, batch=batch, observed=steps.batch)
             matches.append(matched)
-        analysed = analyse(steps, estimators, gamma)
+        analysed = analyse(steps, estimators, training.gamma)
         metrics.append(analysed.metrics)
         if taken := sampler.take(analysed.metrics.summary.tasks):
             samples += sample_tasks(analysed, taken)
-    if not metrics and not known:
+    if not metrics and not training.metrics:
         reasons = "\n".join(f"  {notice}" for notice in found)
         raise ValueError(f"{path}: nothing can be reported\n{reasons}")
     tasks = sum(update.summary.tasks for update in metrics)
@@ -151,7 +136,6 @@ def build_report(
     report = Report(
         source=str(path),
         training=training,
-        gamma=gamma,
         estimators=estimators,
         updates=tuple(metrics),
         samples=tuple(samples),
@@ -161,9 +145,21 @@ def build_report(
         unit=files[0].unit if files else "update",
         matching=tuple(filter(None, [*describe_matches(matches), starts_note(unequal / max(tasks, 1))])),
     )
-    while report.sampled_steps > max_steps and report.sampled_tasks > 1:  # if the sampled tasks are long
-        report = report.thinned(min(max_steps / report.sampled_steps, 1.0 - 1.0 / report.sampled_tasks))
+    while report.sampled_steps > max_steps and len(report.samples) > 1:  # if the sampled tasks are long
+        report = report.thinned(min(max_steps / report.sampled_steps, 1.0 - 1.0 / len(report.samples)))
     return report
+
+
+def _step_files(
+    path: Path, format: str, updates: Sequence[int] | None, columns: Collection[str], training: Training
+) -> tuple[list[StepFile], list[Notice]]:
+    """The files of steps; if there are none and metrics suffice for a report, a notice that says so."""
+    try:
+        return find_step_files(path, format, updates, columns), []
+    except NoRolloutsError as error:
+        if updates is not None or not training.metrics:
+            raise
+        return [], [Notice(f"{error}. The report has the metrics of its updates and no steps")]
 
 
 class TaskSampler:

@@ -28,8 +28,8 @@ class LevelColumns:
     """One level of one estimator for the steps of a task; see `hgpo.estimators.base.Level`.
 
     Attributes:
-        k: steps of history that the level compares; None for the episode level.
-        name: what the level compares.
+        k: number of the level; None for the episode level.
+        name: what the members of a group have in common.
         columns: [S] each: group (from 0; -1 without a group), mean, std, advantage (before the weight), weight, and
             unused (a value of `Unused`).
         matches: [E] each: source, target (groups that are compared, different ones), and similarity; empty where a step
@@ -120,7 +120,7 @@ def _sampled(
         trajectory_ids=tuple(_text(batch.labels["trajectory"][number]) or "" for number in trajectory_M),
         success_M=unknown_M if update.won_M is None else update.won_M[trajectory_M].astype(np.int8),
         columns={
-            "trajectory": trajectory_S.reshape(-1),
+            "trajectory": trajectory_S,
             "step": batch.step[row_S],
             "reward": batch.reward[row_S],
             "penalty": batch.penalty[row_S],
@@ -142,7 +142,7 @@ def _sampled(
 def _level(level: Level, column_N: Columns, row_S: IntArray) -> LevelColumns:
     columns = {name: column[row_S] for name, column in column_N.items()}
     numbers, dense_S = np.unique(columns["group"], return_inverse=True)
-    columns["group"] = dense_S.reshape(-1) - int(numbers[0] == -1)
+    columns["group"] = dense_S - int(numbers[0] == -1)
     if (found := level.matches) is None:
         return LevelColumns(level.k, level.name, columns)
     numbers = numbers[numbers >= 0]
@@ -165,7 +165,7 @@ def _nodes(
     distinct, number_V = np.unique(-merged_V, return_inverse=True)  # negated: the ends come last
     labels = update.steps.batch.labels["observation"]
     names = [_text(labels[-value]) if value <= 0 else (None if value == 1 else False) for value in distinct]
-    return tuple(names), number_V.reshape(-1)
+    return tuple(names), number_V
 
 
 def _texts(update: AnalysedUpdate, row_S: IntArray) -> dict[str, tuple[str | None, ...]]:

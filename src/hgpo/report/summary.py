@@ -92,12 +92,15 @@ def _consistency(report: Report) -> list[str]:
         compared = sum(level.compared for level in levels)
         if not grouped:
             continue
-        lines.append(
+        line = (
             f"{paper.label}, level {k}: of the steps in groups of two or more, {_share(steps, grouped)} are in a "
             "group with different prompts"
-            + (f"; compared by equal prompts only, {_share(alone, steps)} of these would be alone" if steps else "")
-            + (f" and {_share(flipped, compared)} of the rest would change sign" if compared else "")
         )
+        if steps:
+            line += f"; compared by equal prompts only, {_share(alone, steps)} of these would be alone"
+        if compared:
+            line += f"; of the others with nonzero advantages, {_share(flipped, compared)} would change sign"
+        lines.append(line)
     return lines
 
 

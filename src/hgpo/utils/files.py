@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _POSIX = os.name != "nt"  # Windows cannot open a folder as a file or rename an open file
-_HELD_ELSEWHERE = (errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK)
+_LOCKED_ELSEWHERE = (errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK)
 
 if sys.platform == "win32":
     import msvcrt
@@ -44,7 +44,7 @@ def try_lock(descriptor: int) -> bool:
     try:
         _lock(descriptor)
     except OSError as error:
-        if error.errno in _HELD_ELSEWHERE:
+        if error.errno in _LOCKED_ELSEWHERE:
             return False
         raise
     return True
@@ -186,11 +186,13 @@ def check_writable(path: Path) -> None:
 
 def flush(path: Path) -> None:
     """Wait until a file's content, or a folder's list of names, is on disk."""
-    if path.is_dir():
-        if _POSIX:
-            _flush(os.open(path, os.O_RDONLY))
-    else:
-        _flush(os.open(path, os.O_RDWR))  # Windows flushes only files that are open for writing
+    if path.is_dir() and not _POSIX:
+        return
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)  # Windows flushes only writable files
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def flush_tree(folder: Path) -> None:
@@ -230,10 +232,3 @@ def flush_everything() -> None:
     """Wait until all written data of the system is on disk: one call for thousands of files."""
     if hasattr(os, "sync"):
         os.sync()
-
-
-def _flush(descriptor: int) -> None:
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -106,9 +106,8 @@ def safe_text(value: object) -> str:
 
 
 def safe_repr(value: object) -> str:
-    """The first 200 characters of `repr(value)`, or a placeholder if that fails."""
+    """`visible` text of `repr(value)`, or a placeholder if that fails."""
     try:
-        text = repr(value)
+        return visible(repr(value))
     except Exception as error:
         return f"a value of type {type(value).__name__} that cannot be shown ({type(error).__name__})"
-    return text if len(text) <= 200 else text[:199] + "…"

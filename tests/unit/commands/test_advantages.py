@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +164,7 @@ def test_json_is_the_summary_and_nothing_else(
     computed = compute_advantages(
         batch, gamma=0.5, preset="verl-agent", mode="mean_norm", length_weight_alpha=float("inf")
     )
-    expected = json.loads(json.dumps(summarise_levels(batch, computed).to_dict()))
+    expected = json.loads(json.dumps(asdict(summarise_levels(batch, computed))))
     assert printed["batches"] == [{"update": None} | expected]  # a file of this name is of no update
 
 

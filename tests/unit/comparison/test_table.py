@@ -143,17 +143,24 @@ def test_notes_name_other_conditions_other_settings_and_failures() -> None:
     )
     notes = {row.label: row.notes for row in rows}
     assert notes["grpo"] == ()
-    assert notes["long"] == ("step limit 9 (reference: 8)",)
-    assert notes["wide"] == ("other environment.options than the reference",)
+    assert notes["long"] == ("step limit 9 (grpo: 8)",)
+    assert notes["wide"] == ("other environment.options than grpo",)
     assert notes["warm"] == (
-        "temperature 1 (reference: 0.4)",
-        "evaluation seeds 2 (reference: 1)",
+        "temperature 1 (grpo: 0.4)",
+        "evaluation seeds 2 (grpo: 1)",
         "2 of 12 episodes failed and are not counted in success",
     )
     assert notes["mixed"] == (
         "n counts evaluations, of training seeds 1, 1",
         "its runs also differ in training.learning_rate",
     )
+
+
+def test_notes_name_the_first_row_where_the_reference_has_none() -> None:
+    warm = entry("warm", won(5))
+    warm = replace(warm, stored=replace(warm.stored, evaluation=replace(warm.evaluation, temperature=1.0)))
+    entries = [entry("reference", won(5)), *(on_split(one, "other") for one in (entry("first", won(5)), warm))]
+    assert [row.notes for row in compare(entries).sections[1].rows] == [(), ("temperature 1 (first: 0.4)",)]
 
 
 def test_totals_are_per_episode_that_ended() -> None:
@@ -183,7 +190,7 @@ def test_other_games_under_the_same_ids_are_named() -> None:
     assert [row.notes for row in section.rows] == [
         (),
         (
-            "manifest smollm2-valid_unseen-1 (reference: quickstart-valid_unseen-1)",
+            "manifest smollm2-valid_unseen-1 (a: quickstart-valid_unseen-1)",
             "tasks that differ from the manifest: 1",
         ),
         (),

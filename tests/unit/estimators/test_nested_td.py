@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hgpo.estimators import compute_advantages
-from hgpo.estimators.mixed_effects import Partition
 from hgpo.estimators.nested_td import variance_ratio
+from hgpo.estimators.pooled import Partition
 from hgpo.steps import StepBatch
 
 PLAIN: dict[str, Any] = {

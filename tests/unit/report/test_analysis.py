@@ -2,14 +2,14 @@ import numpy as np
 import pytest
 
 from hgpo.report.analysis import analyse
-from hgpo.report.estimator_comparison import Training, report_estimators
+from hgpo.report.estimator_comparison import NO_TRAINING, Training, report_estimators
 from hgpo.storage.discover import find_step_files
 from hgpo.storage.reading import read_batch
 
 
 @pytest.fixture
 def update(folder):
-    return analyse(read_batch(find_step_files(folder)[0]), report_estimators(None), gamma=0.5)
+    return analyse(read_batch(find_step_files(folder)[0]), report_estimators(NO_TRAINING), gamma=0.5)
 
 
 def test_figures_count_trajectories(update):
@@ -30,6 +30,6 @@ def test_columns_that_the_followed_estimator_needs_are_asked_for_by_name(folder,
     """One that is only set beside it is left out instead."""
     path = write(folder.parent / "bare" / "1.jsonl", [{k: v for k, v in row.items() if k != "prompt"} for row in rows])
     steps = read_batch(find_step_files(path)[0])
-    assert "prompt" not in analyse(steps, report_estimators(None), gamma=0.5).advantages
+    assert "prompt" not in analyse(steps, report_estimators(NO_TRAINING), gamma=0.5).advantages
     with pytest.raises(ValueError, match="column 'prompt': estimator 'hgpo' with context='prompt' needs it"):
         analyse(steps, report_estimators(Training("hgpo", {"context": "prompt"})), gamma=0.5)

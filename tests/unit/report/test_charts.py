@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -104,8 +106,10 @@ def test_the_episode_level_beside_the_papers_levels_is_that_of_the_estimator_tha
 def test_a_curve_of_many_updates_is_smoothed_and_stays_in_front_of_what_was_measured(folder):
     assert [window_of(updates) for updates in (1, 11, 12, 40, 70, 500)] == [1, 1, 3, 5, 8, 10]
     metrics = tuple({"update": update, "success": update % 2 / 2} for update in range(1, 41))
-    chart = next(c for c in overview_charts(build_report(folder, Training(metrics=metrics))) if c["id"] == "success")
-    assert "mean of the last 5 updates" in chart["note"]
+    report = build_report(folder, Training(metrics=metrics))
+    chart = next(c for c in overview_charts(report) if c["id"] == "success")
+    assert "mean of the last 5 updates; faint: each update" in chart["note"]
+    assert "mean of the last 5 files; faint: each file" in overview_charts(replace(report, unit="file"))[0]["note"]
     behind, front = chart["spec"]["layer"]
     assert (behind["encoding"]["y"]["field"], front["encoding"]["y"]["field"]) == ("success", "smooth")
     assert behind["mark"]["opacity"] < 0.5

@@ -1,10 +1,15 @@
 import numpy as np
-import pytest
 from hypothesis import given
 
 from batches import columns
 from hgpo import StepBatch, compute_advantages
-from hgpo.report.analysis import prompt_consistency
+from hgpo.report.analysis import Consistency, prompt_consistency
+
+
+def consistency(batch: StepBatch, history_length: int = 0) -> tuple[Consistency, ...]:
+    """The consistency with returns that are the rewards minus the penalties."""
+    paper = compute_advantages(batch, "hgpo", gamma=0.0, history_length=history_length, mode="mean_norm")
+    return prompt_consistency(batch, paper, "mean_norm")
 
 
 def test_prompts_that_tell_returns_apart_by_hand():
@@ -17,7 +22,7 @@ def test_prompts_that_tell_returns_apart_by_hand():
         prompt=["a", "a", "b", "b"],
         reward=[0, 0, 1, 1],
     )
-    (level,) = prompt_consistency(batch, batch.reward, 0, "mean_norm")
+    (level,) = consistency(batch)
     figures = level.counts
     assert (figures.groups, figures.differ, figures.steps, figures.alone) == (1, 1, 4, 0)
     assert figures.explained == 1.0
@@ -37,7 +42,7 @@ def test_a_flipped_sign_and_a_lonely_prompt_by_hand():
         prompt=["a", "a", "b"],
         reward=[0, 2, 9],
     )
-    (level,) = prompt_consistency(batch, batch.reward, 0, "mean_norm")
+    (level,) = consistency(batch)
     assert (level.counts.compared, level.counts.flipped, level.counts.alone) == (2, 1, 1)
     assert level.split_N.tolist() == [-1, 1, 0]
 
@@ -45,20 +50,34 @@ def test_a_flipped_sign_and_a_lonely_prompt_by_hand():
 @given(columns())
 def test_splitting_by_prompt_is_the_level_of_a_batch_whose_observation_holds_the_prompt(batch_columns):
     batch = StepBatch.from_columns(**batch_columns)
-    (level, *_) = prompt_consistency(batch, batch.reward, 1, "mean_norm")
+    (level, *_) = consistency(batch, history_length=1)
     both = list(zip(batch_columns["observation"], batch_columns["prompt"], strict=True))
-    split = StepBatch.from_columns(**{**batch_columns, "observation": both, "penalty": [0] * len(both)})
+    split = StepBatch.from_columns(**{**batch_columns, "observation": both})
     expected = compute_advantages(split, "hgpo", gamma=0.0, history_length=0, mode="mean_norm")
     np.testing.assert_allclose(level.split_N, expected.levels[0].advantage, atol=1e-12)
 
 
 def test_without_prompts_there_is_nothing_to_say():
     batch = StepBatch.from_columns(group=["g"], trajectory=["t"], step=[0], observation=["x"], reward=[0])
-    assert prompt_consistency(batch, batch.reward, 2, "mean_norm") == ()
+    assert consistency(batch) == ()
 
 
-def test_an_unknown_mode_is_refused():
+def test_a_single_step_has_no_variance_to_explain():
     batch = StepBatch.from_columns(group=["g"], trajectory=["t"], step=[0], observation=["x"], reward=[0], prompt=["p"])
-    assert prompt_consistency(batch, batch.reward, 0, "mean_norm")[0].counts.explained is None
-    with pytest.raises(ValueError, match="column 'action'"):
-        compute_advantages(batch, "mixed_effects")
+    assert consistency(batch)[0].counts.explained is None
+
+
+def test_rounding_errors_of_equal_returns_have_no_sign():
+    """All returns are 0; 0.1 + 0.2 - 0.3, that of p and s, is 3e-17 in float64."""
+    batch = StepBatch.from_columns(
+        group=["g"] * 8,
+        trajectory=["p", "p", "p", "q", "r", "s", "s", "s"],
+        step=[0, 1, 2, 0, 0, 0, 1, 2],
+        observation=["x", "y", "z", "x", "x", "x", "y", "z"],
+        prompt=["a", "c", "d", "a", "b", "b", "c", "d"],
+        reward=[0.1, 0.2, -0.3, 0, 0, 0.1, 0.2, -0.3],
+    )
+    paper = compute_advantages(batch, "hgpo", gamma=1.0, history_length=0, mode="mean_norm")
+    assert paper.returns[0] != 0.0
+    (level,) = prompt_consistency(batch, paper, "mean_norm")
+    assert (level.counts.steps, level.counts.compared) == (4, 0)

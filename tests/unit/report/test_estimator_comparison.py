@@ -1,10 +1,10 @@
 import pytest
 
-from hgpo.report.estimator_comparison import Training, level_estimator, report_estimators, whose_levels
+from hgpo.report.estimator_comparison import NO_TRAINING, Training, level_estimator, report_estimators, whose_levels
 
 
 def test_the_well_known_estimators_are_compared():
-    keys = [shown.key for shown in report_estimators(None)]
+    keys = [shown.key for shown in report_estimators(NO_TRAINING)]
     assert keys == ["paper", "verl", "pooled", "gigpo", "grpo", "mixed", "prompt"]
 
 
@@ -30,7 +30,7 @@ def test_the_one_that_trained_comes_first_and_once(training, key):
 @pytest.mark.parametrize(
     ("training", "label", "whose"),
     [
-        (None, "HGPO (paper)", "levels of HGPO (paper)"),
+        (NO_TRAINING, "HGPO (paper)", "levels of HGPO (paper)"),
         (Training("gigpo"), "GiGPO", "levels of GiGPO"),
         (Training("gigpo", {"step_advantage_w": 0.5}), "GiGPO (as trained)", "levels of GiGPO (as trained)"),
         (Training("g2po"), "G2PO (as trained)", "levels of G2PO (as trained)"),
@@ -50,7 +50,7 @@ def test_whose_levels_are_followed(training, label, whose):
 
 
 def test_what_an_estimator_needs_and_compares_is_what_the_registry_says():
-    shown = {estimator.key: estimator for estimator in report_estimators(None)}
+    shown = {estimator.key: estimator for estimator in report_estimators(NO_TRAINING)}
     assert {key: estimator.needs for key, estimator in shown.items() if estimator.needs} == {
         "mixed": ("action",),
         "prompt": ("prompt",),

@@ -1,8 +1,10 @@
 import os
 import re
+from dataclasses import replace
 
 import pytest
 
+from hgpo.report import rendering
 from hgpo.report.rendering import MARKER, content_security_policy, fitting_page
 from hgpo.report.report import build_report
 from hgpo.storage.schema import Notice
@@ -34,5 +36,16 @@ def test_a_page_needs_nothing_from_outside(folder):
     assert not re.search(r"<script[^>]+src=", page)
     assert page.lower().count("</script>") == 3
     assert report.sampled_steps == report.steps
-    with pytest.raises(ValueError, match="even with 1 tasks; the limit is 1,000"):
+    with pytest.raises(ValueError, match="even with 1 task; the limit is 1,000"):
         fitting_page(report.thinned(0.2), limit=1_000)
+
+
+def test_tasks_are_left_out_until_the_page_fits(folder, monkeypatch):
+    """A page that stays too large while it has more than ten tasks, here of one character too much."""
+    monkeypatch.setattr(rendering, "page_of", lambda title, data: data)
+    monkeypatch.setattr(rendering, "packed_report", lambda report: "x" * (100 + (len(report.samples) > 10)))
+    found = build_report(folder)
+    many = replace(found, samples=tuple(sorted(found.samples * 25, key=lambda task: task.update)))
+    page, report = fitting_page(many, limit=100)
+    assert len(page) == 100
+    assert 5 < len(report.samples) <= 10

@@ -2,14 +2,14 @@ import numpy as np
 
 from hgpo import compute_advantages
 from hgpo.report.analysis import analyse
-from hgpo.report.estimator_comparison import report_estimators
+from hgpo.report.estimator_comparison import NO_TRAINING, report_estimators
 from hgpo.report.sampled import sample_tasks
 from hgpo.storage.discover import find_step_files
 from hgpo.storage.reading import read_batch
 
 
 def test_tasks_are_sampled_whole_and_in_time(folder, rows):
-    update = analyse(read_batch(find_step_files(folder)[0]), report_estimators(None), gamma=0.5)
+    update = analyse(read_batch(find_step_files(folder)[0]), report_estimators(NO_TRAINING), gamma=0.5)
     first, second = sample_tasks(update, [0, 1])
     assert [(task.id, task.type, len(task)) for task in (first, second)] == [("1/a", "walk", 7), ("1/b", "walk", 4)]
     assert first.trajectory_ids == ("1/a#0", "1/a#1", "1/a#2")

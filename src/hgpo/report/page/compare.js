@@ -9,7 +9,7 @@ function compareView(data, chosen) {
     h("h1", {}, "Estimators compared"),
     h("p", { class: "note" }, "Each estimator's advantages are divided by their root mean square over the sampled steps; a step's disagreement is the largest less the smallest of them."),
     h("h2", {}, "How often two have opposite signs"),
-    h("p", { class: "note" }, "Share of the steps of all updates for which neither advantage is 0. A cell shows the steps of that pair."),
+    h("p", { class: "note" }, "Share among all steps, sampled or not, for which neither advantage is 0. A cell shows the steps of that pair."),
     signMatrix(data),
     h("h2", {}, first && second ? `Largest disagreements: ${first.label}, ${second.label}` : "Largest disagreements of all"),
     first && second ? h("p", {}, link("#compare", "compare all")) : "",

@@ -23,7 +23,7 @@ function consistencyView(data) {
       ]),
       { id: "consistency" },
     ),
-    h("p", { class: "note" }, "The last column is the share of the variance of returns inside these groups that lies between prompts, beyond what as many prompts explain by chance; mean over updates. Near 0, the differences between prompts did not affect the return."),
+    h("p", { class: "note" }, "The last column is the share of the variance of returns inside these groups that lies between prompts, beyond what as many prompts explain by chance", data.unit ? `; mean over ${data.unit}s` : "", ". Near 0, the differences between prompts did not affect the return."),
     data.consistency.map((level) => worstGroups(data, level)),
   ];
 }

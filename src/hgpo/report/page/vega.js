@@ -35,13 +35,15 @@ function chart(title, note, spec, id) {
     h("figcaption", { id: `title-${id}` }, h("strong", {}, title), " ", h("span", { class: "note" }, note)), drawn, valuesOf(spec, title));
 }
 
-/* Where each line of a chart over updates begins and ends. */
+/* Where each line of a chart over updates (or files; a title of the axis names them) begins and ends. */
 function inWords(spec) {
   const lines = Map.groupBy?.(spec.data.values.filter((value) => "update" in value), (value) => value.level ?? "") ?? new Map();
   const field = chartField(spec);
+  const unit = spec.layer[0].encoding.x.title;
+  const described = (value) => number(value[field]) + (unit ? ` at ${unit} ${value.update}` : "");
   return [...lines].map(([name, values]) => {
     const [first, last] = [values[0], values[values.length - 1]];
-    return `${name === "" ? "" : `${name}: `}${number(first[field])} at update ${first.update}, ${number(last[field])} at update ${last.update}.`;
+    return `${name === "" ? "" : `${name}: `}${described(first)}${last === first ? "" : `, ${described(last)}`}.`;
   }).join(" ");
 }
 
