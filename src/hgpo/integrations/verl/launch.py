@@ -59,7 +59,7 @@ RECIPE_KEY = "hgpo"
 # verl imports these modules in every process of a run (`VERL_USE_EXTERNAL_MODULES`), and they register with verl. An
 # error in one of them stops the process; a failing entry point of `verl.plugins` would only be skipped. On a CPU, "cpu"
 # comes first, since verl's modules read the platform at their import.
-_MODULES = ("engine", "head", "agent_loop", "trainers")
+_MODULES = ("engine", "head", "trainers")
 # Environment variables for the workers of a cluster that the command did not start. Ray logs them, so never list
 # secrets here.
 FORWARDED = (

@@ -81,11 +81,11 @@ def played(engine: Engine, tokenizer: Any = None, state: str = "observation", **
     )
     settings = recipe.model_dump_json(exclude_none=True)
     stored = OmegaConf.create({RECIPE_KEY: {"settings": settings, "run_directory": "/runs/one"}})
-    loop = StepwiseAgentLoop(SimpleNamespace(config=stored), engine, tokenizer or build_tokenizer([WORDS]))
+    loop = StepwiseAgentLoop(stored, engine, tokenizer or build_tokenizer([WORDS]))
 
     async def test() -> EpisodeRows | None:
         try:
-            return await loop.run({"temperature": 1.0}, **ROW)
+            return await loop.run({"temperature": 1.0}, ROW)
         finally:
             if StepwiseAgentLoop.shared is not None:
                 await StepwiseAgentLoop.shared.pool.close()
