@@ -52,6 +52,7 @@ from hgpo.runs.trackers import check_trackers, tracker_variables
 from hgpo.training.load import RunPolicies, check_model, use_threads
 from hgpo.training.run_plan import plan_lines, summarise_model
 from hgpo.utils.progress import Reporter
+from hgpo.utils.text import counted
 
 logger = logging.getLogger(__name__)
 
@@ -119,8 +120,8 @@ def _check_machine(verl_config: Any, policy: PolicySettings, verl: VerlSettings,
 def training_processes(policy: PolicySettings, verl: VerlSettings) -> str:
     """What trains, for messages: "on verl with 8 GPUs on 2 nodes"."""
     ranks = verl.nodes * verl.gpus_per_node
-    kind = "process" + "es" * (ranks > 1) + " without a GPU" if on_cpu(policy) else "GPU" + "s" * (ranks > 1)
-    return f"on verl with {ranks} {kind}" + (f" on {verl.nodes} nodes" if verl.nodes > 1 else "")
+    nouns = ("process without a GPU", "processes without a GPU") if on_cpu(policy) else ("GPU", "GPUs")
+    return f"on verl with {counted(ranks, *nouns)}" + (f" on {verl.nodes} nodes" if verl.nodes > 1 else "")
 
 
 def _run(run: RunDirectory, config: Config, reporter: Reporter) -> RunDirectory:
