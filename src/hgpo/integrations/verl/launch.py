@@ -100,16 +100,17 @@ def train(config: Config, reporter: Reporter) -> RunDirectory:
     # Rejects settings that the tasks do not fit.
     training_suite(config.environment, config.evaluation, config.warm_start)
     with new_run(config):
-        return _run(run, config, reporter)
+        return _run(run, config, verl_config, reporter)
 
 
 def resume(path: Path, reporter: Reporter) -> RunDirectory:
     """Continue the run in `path` from its newest checkpoint."""
     run, config = open_run_directory(path.resolve())
     check_names(config)
-    _check_machine(compose(config, run_directory=run.path), config.policy, config.verl, reporter)
+    verl_config = compose(config, run_directory=run.path)
+    _check_machine(verl_config, config.policy, config.verl, reporter)
     with exclusive(run.path):
-        return _run(run, config, reporter)
+        return _run(run, config, verl_config, reporter)
 
 
 def _check_machine(verl_config: Any, policy: PolicySettings, verl: VerlSettings, reporter: Reporter) -> None:
@@ -124,13 +125,12 @@ def training_processes(policy: PolicySettings, verl: VerlSettings) -> str:
     return f"on verl with {counted(ranks, *nouns)}" + (f" on {verl.nodes} nodes" if verl.nodes > 1 else "")
 
 
-def _run(run: RunDirectory, config: Config, reporter: Reporter) -> RunDirectory:
+def _run(run: RunDirectory, config: Config, verl_config: Any, reporter: Reporter) -> RunDirectory:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     recover(run.checkpoints)
     require_newest(run.path / "verl", run.checkpoints, config.training.updates)
-    verl_config = compose(config, run_directory=run.path)
     began = time.monotonic()
     try:
         _start_ray(config.verl, verl_config, quiet=reporter.console.quiet)
