@@ -53,7 +53,6 @@ from hgpo.integrations.verl.queue import (
     leave_out,
     lost_trajectories,
     old_log_probs,
-    pads_batch,
     put_advantages,
     read_steps,
     reference_log_probs,
@@ -198,9 +197,8 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
         if state.scored is not None:
             columns["old_log_probs"] = state.scored["old_log_probs"]
         if state.scored is not None and state.trained:
-            padding_B = [pads_batch(tag) for tag in batch.tags]
             settings, cap = self.config.algorithm.rollout_correction, self.recipe.training.importance_cap
-            changed, figures = corrected(state.scored, padding_B, settings, cap)
+            changed, figures = corrected(state.scored, settings, cap)
             if torch.equal(changed["response_mask"].values(), state.scored["response_mask"].values()):
                 del changed["response_mask"]  # no token was rejected
             columns |= changed
