@@ -44,9 +44,6 @@ class TaskRows(Dataset[dict[str, int]]):
     def __len__(self) -> int:
         return self._rows
 
-    def __getitem__(self, row: int) -> dict[str, int]:
-        raise NotImplementedError("tasks come from `training_rows`, not from verl's data loader")
-
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
