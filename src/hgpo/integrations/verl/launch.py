@@ -202,7 +202,7 @@ def _set_environment(policy: PolicySettings, verl: VerlSettings, threads: int | 
     os.environ.setdefault("TQ_NUM_THREADS", str(min(8, threads or os.cpu_count() or 1)))
     if on_cpu(policy):
         os.environ["VERL_PLATFORM"] = "cpu"
-        # By default Ray hides all GPUs from processes that request none.
+        # Older versions of Ray hide all GPUs from processes that request none.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     elif verl.rollout == "vllm":
         # verl disables the cache of compiled graphs, since processes that start together could write broken files
