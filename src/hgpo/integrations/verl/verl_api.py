@@ -53,7 +53,7 @@ verl.trainer.ppo.v1:  # trainer and trainers override parts of verl's loop; if v
     PPOTrainer: config global_steps total_training_steps timing_raw role_worker_mapping  # trainer reads or sets it
     PPOTrainer: actor_rollout_wg ref_policy_wg ref_in_actor critic_wg  # trainer calls it
     PPOTrainer: agent_loop_manager replay_buffer  # trainer calls it
-    PPOTrainer: _add_prompts_to_generate(num_prompts)  # trainers calls it
+    PPOTrainer: _add_prompts_to_generate(num_prompts)  # trainers bounds the number
     PPOTrainerSync PPOTrainerColocateAsync PPOTrainerSeparateAsync register_trainer(name)  # trainers
     AgentLoopWorkerTQ: _run_agent_loop(sampling_params, trajectory, agent_name, trace, **kwargs)  # agent_workers
     AgentLoopWorkerTQ: config llm_client tokenizer  # agent_workers reads it
