@@ -34,7 +34,7 @@ METRICS: dict[str, dict[str, str]] = {
         "response_tokens": "response tokens of all steps",
         "resampled_groups": "number of groups that were replaced because their episodes had equal total rewards (`rollout.resample_uniform_groups`)",
         "tasks_drawn": "number of training tasks drawn since the run started",
-        "lost_trajectories": "verl only: episodes left out because their environment worker was lost",
+        "lost_trajectories": "verl only: episodes left out because they could not continue ([failures](../verl.md#failures))",
     },
     "Advantages and groups": {
         "advantage_mean": "mean of the advantages",

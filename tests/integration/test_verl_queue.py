@@ -522,7 +522,7 @@ def test_an_agent_worker_stores_an_episode_with_its_keys_and_tags(
     steps = records(groups=1, members=1, seed=3)
     played = {"episode": episode_rows([(record, RESPONSE) for record in steps]), "lost": None}
 
-    async def run(loop: StepwiseAgentLoop, sampling_params: dict[str, Any], **row: Any) -> EpisodeRows | None:
+    async def run(loop: StepwiseAgentLoop, sampling_params: Any, row: dict[str, Any]) -> EpisodeRows | None:
         return played[row["uid"]]
 
     monkeypatch.setattr(StepwiseAgentLoop, "run", run)

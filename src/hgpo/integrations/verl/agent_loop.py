@@ -19,12 +19,11 @@ from torch.utils.data import Dataset
 from hgpo.assemble import rollout_rules
 from hgpo.envs.base import Task
 from hgpo.envs.env_checker import EnvContractError
-from hgpo.integrations.verl.config import AGENT_LOOP
 from hgpo.integrations.verl.env_pool import EnvironmentPool, EpisodeLost, VerlPolicy, play_remotely
 from hgpo.integrations.verl.env_worker import WorkerSettings
 from hgpo.integrations.verl.launch import recipe_of
 from hgpo.integrations.verl.rows import EpisodeRows, episode_rows, failure_row
-from hgpo.integrations.verl.verl_api import AgentLoopBase, LLMServerClient, register_agent_loop
+from hgpo.integrations.verl.verl_api import LLMServerClient
 from hgpo.policies.chat import PromptEncoder
 from hgpo.rollout.episode import EpisodeIds
 from hgpo.rollout.eval_tasks import evaluation_randomness
@@ -44,9 +43,6 @@ class TaskRows(Dataset[dict[str, int]]):
 
     def __len__(self) -> int:
         return self._rows
-
-    def __getitem__(self, row: int) -> dict[str, int]:
-        raise NotImplementedError("tasks come from `training_rows`, not from verl's data loader")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +110,7 @@ class _Shared:
         self.pool = EnvironmentPool(settings, verl.environment_workers)
 
 
-@register_agent_loop(AGENT_LOOP)
-class StepwiseAgentLoop(AgentLoopBase):  # type: ignore[misc]
+class StepwiseAgentLoop:
     """Plays an episode to its end and returns its rows; None if the episode was lost, which is logged.
 
     Any other error ends the run, as in the built-in trainer; for example a prompt that is too long even without memory.
@@ -124,12 +119,10 @@ class StepwiseAgentLoop(AgentLoopBase):  # type: ignore[misc]
 
     shared: ClassVar[_Shared | None] = None
 
-    def __init__(self, trainer_config: Any, server_manager: Any, tokenizer: Any, **_: Any) -> None:
-        # The base class's __init__ is for conversations that grow by tokens, and rejects unknown tokenizers. Here each
-        # step has its own prompt.
-        self.config, self.server_manager, self.tokenizer = trainer_config.config, server_manager, tokenizer
+    def __init__(self, verl_config: Any, client: Any, tokenizer: Any) -> None:
+        self._verl_config, self._client, self._tokenizer = verl_config, client, tokenizer
 
-    async def run(self, sampling_params: dict[str, Any], **row: Any) -> EpisodeRows | None:
+    async def run(self, sampling_params: dict[str, Any], row: dict[str, Any]) -> EpisodeRows | None:
         """`row` is a `TaskRow` with verl's `uid` and `session_id`."""
         trajectory = f"{row['group']}#{row['session_id']}"
         try:
@@ -145,11 +138,11 @@ class StepwiseAgentLoop(AgentLoopBase):  # type: ignore[misc]
 
     async def _play(self, ids: EpisodeIds, sampling_params: dict[str, Any], row: dict[str, Any]) -> EpisodeRows:
         if StepwiseAgentLoop.shared is None:
-            StepwiseAgentLoop.shared = _Shared(self.config, self.tokenizer)
+            StepwiseAgentLoop.shared = _Shared(self._verl_config, self._tokenizer)
         shared = StepwiseAgentLoop.shared
         rules = replace(shared.rules, temperature=float(sampling_params["temperature"]))  # differs in validation
         environment = await shared.pool.start(row["split"], int(row["task_index"]), seed=int(row["seed"]))
-        with one_server(self.server_manager) as client:
+        with one_server(self._client) as client:
             policy = VerlPolicy(client, shared.encoder, sampling_params, shared.max_response_tokens)
             return episode_rows(await play_remotely(ids, environment, policy, rules))
 

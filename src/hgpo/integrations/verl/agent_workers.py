@@ -10,7 +10,7 @@ from typing import Any
 
 import ray
 
-from hgpo.integrations.verl.verl_api import AgentLoopManagerTQ, AgentLoopWorkerTQ, DictConfigWrap, transfer_queue
+from hgpo.integrations.verl.verl_api import AgentLoopManagerTQ, AgentLoopWorkerTQ, transfer_queue
 
 
 class EpisodeWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore[misc]
@@ -31,8 +31,7 @@ class EpisodeWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type:
         """
         from hgpo.integrations.verl.agent_loop import StepwiseAgentLoop
 
-        loop = StepwiseAgentLoop(DictConfigWrap(self.config), self.llm_client, self.tokenizer)
-        rows = await loop.run(sampling_params, **row)
+        rows = await StepwiseAgentLoop(self.config, self.llm_client, self.tokenizer).run(sampling_params, row)
         if rows is None:
             return
         await transfer_queue.async_kv_batch_put(

@@ -21,7 +21,6 @@ from hgpo.runs.trackers import tracker_names
 Settings = dict[str, Any]
 """Dotted name of verl's setting -> its value."""
 
-AGENT_LOOP = "hgpo"
 CPU_ROLLOUT = "hgpo_transformers"
 CORRECTION = "algorithm.rollout_correction"
 STORED_ROWS = "transfer_queue.backend.SimpleStorage.total_storage_size"
@@ -249,8 +248,8 @@ def mapped_settings(config: Config, model: str, run_directory: Path) -> dict[str
         f"{_ROLLOUT}.val_kwargs.top_k": Mapped(-1),
         f"{_ROLLOUT}.val_kwargs.top_p": Mapped(1.0),
         f"{_ROLLOUT}.agent.num_workers": Mapped(verl.agent_workers, "verl.agent_workers"),
-        f"{_ROLLOUT}.agent.default_agent_loop": Mapped(AGENT_LOOP),
         f"{_ROLLOUT}.agent.agent_loop_manager_class": Mapped("hgpo.integrations.verl.agent_workers.EpisodeManager"),
+        f"{_ROLLOUT}.agent.default_agent_loop": Mapped("hgpo"),  # a name; the manager's workers have only one
         # verl requires an estimator. It is never called: the trainer computes advantages itself.
         "algorithm.adv_estimator": Mapped("grpo", "advantage.estimator"),
         "algorithm.gamma": Mapped(config.advantage.gamma, "advantage.gamma"),

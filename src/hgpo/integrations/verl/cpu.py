@@ -19,7 +19,7 @@ import functools
 import importlib.metadata
 import os
 import types
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -95,17 +95,8 @@ class CpuPlatform(verl_api.PlatformBase):  # type: ignore[misc]
     visible_devices_envvar = _always("CUDA_VISIBLE_DEVICES")  # Ray sets it for its logical GPUs
     ray_resource_name = _always("GPU")
     ray_noset_envvars = _always(["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"])
-
-    def manual_seed(self, seed: int) -> None:
-        """Seed torch."""
-        torch.manual_seed(seed)
-
-    manual_seed_all = manual_seed
-
-    @contextlib.contextmanager
-    def nvtx_range(self, msg: str) -> Iterator[None]:
-        """Marks nothing."""
-        yield
+    manual_seed = manual_seed_all = staticmethod(torch.manual_seed)
+    nvtx_range = _always(contextlib.nullcontext())  # marks nothing
 
     def ray_resource_options(self, num_gpus: float) -> dict[str, float]:
         """Options of an actor with that many logical GPUs."""

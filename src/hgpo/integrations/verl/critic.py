@@ -45,7 +45,6 @@ LEARNT = (*SCORED, "values", "returns")
 """Columns that an update of the critic reads."""
 HEAD = "score"
 """The name of the head in transformers' classes for one label per token."""
-_STEP, _CUT, _PADDING = "step", "cut", "padding"
 
 
 class VerlCritic:
@@ -154,9 +153,9 @@ class CriticRows:
 def put_rows(steps: Sequence[StepRecord], padding: int) -> CriticRows:
     """Write the rows of an update into the queue: of all steps, of cut states, and of padding."""
     cut_steps = [number for number, step in enumerate(steps) if len(step.next_prompt_ids)]
-    of_steps = {f"{_STEP}_{number}": step.prompt_ids for number, step in enumerate(steps)}
-    of_cut = {f"{_CUT}_{number}": steps[number].next_prompt_ids for number in cut_steps}
-    of_padding = {f"{_PADDING}_{number}": steps[0].prompt_ids[:1] for number in range(padding)}
+    of_steps = {f"step_{number}": step.prompt_ids for number, step in enumerate(steps)}
+    of_cut = {f"cut_{number}": steps[number].next_prompt_ids for number in cut_steps}
+    of_padding = {f"padding_{number}": steps[0].prompt_ids[:1] for number in range(padding)}
     prompts = {**of_steps, **of_cut, **of_padding}
     rows = [_row(prompt_ids, trained=key in of_steps) for key, prompt_ids in prompts.items()]
     _put(list(prompts), {name: [row[name] for row in rows] for name in SCORED})

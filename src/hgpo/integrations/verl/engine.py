@@ -24,7 +24,7 @@ Needs verl and TransferQueue. Shape suffixes: B rows of the batch, N response to
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,6 @@ from hgpo.integrations.verl import verl_api
 from hgpo.policies.weights import restore_rotary, save_adapter
 from hgpo.training.losses import sampler_mismatch, token_weights, weighted_mean
 
-_FIELDS = ("response_mask", "old_log_probs", "rollout_log_probs")
 _WRITTEN = ("rollout_is_weights", "response_mask")
 _HEAD = "lm_head"
 _AGGREGATION = ("loss_aggregation", "loss_micro_batch_rows", "max_response_tokens")
@@ -48,13 +47,13 @@ UPDATE = "update"
 
 
 def corrected(
-    nested: TensorDict, padding_B: Sequence[bool], settings: Mapping[str, Any], cap: float | None
+    nested: TensorDict, settings: Mapping[str, Any], cap: float | None
 ) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
     """Compute the tokens' importance weights, the mask without rejected tokens, and metrics.
 
     Args:
-        nested: response_mask, old_log_probs and rollout_log_probs, nested: rows have different lengths.
-        padding_B: whether each row is padding; this project's metrics exclude padding.
+        nested: response_mask, old_log_probs and rollout_log_probs, nested: rows have different lengths. In rows that
+            pad the batch, the mask is 0.
         settings: verl's `algorithm.rollout_correction`.
         cap: `training.importance_cap`, for the metrics.
 
@@ -64,8 +63,9 @@ def corrected(
     """
     mask = nested["response_mask"]
     padded = verl_api.DataProto(batch=nested.to_padded_tensor())
-    token_BT = padded.batch["response_mask"].bool() & ~torch.tensor(padding_B).unsqueeze(-1)
-    trainer_N, engine_N = (padded.batch[name][token_BT].float().cpu().numpy() for name in _FIELDS[1:])
+    token_BT = padded.batch["response_mask"].bool()
+    log_probs = (padded.batch[name] for name in ("old_log_probs", "rollout_log_probs"))
+    trainer_N, engine_N = (log_prob_BT[token_BT].float().cpu().numpy() for log_prob_BT in log_probs)
     padded, metrics = verl_api.compute_rollout_correction_and_add_to_batch(padded, settings)
     columns = {name: verl_api.response_to_nested(padded.batch[name], mask) for name in _WRITTEN if name in padded.batch}
     columns["response_mask"] = columns["response_mask"].to(mask.dtype)

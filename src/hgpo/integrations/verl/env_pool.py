@@ -114,7 +114,7 @@ class VerlPolicy:
 
 
 class EpisodeLost(RuntimeError):
-    """The environment of an episode is gone; the message has the reason."""
+    """An episode cannot continue; the message has the reason."""
 
 
 class EnvironmentPool:

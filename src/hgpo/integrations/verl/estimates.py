@@ -78,9 +78,8 @@ def estimate_gpu_memory(model: ModelSummary, verl_config: VerlConfig, gpu: int) 
     part, trainer = verl_config["actor_rollout_ref"], verl_config["trainer"]
     settings, engine, rollout = part["model"], part["actor"]["fsdp_config"], part["rollout"]
     ranks = trainer["nnodes"] * trainer["n_gpus_per_node"]
-    rank = settings["lora_rank"]
     number = _bytes_of((engine["mixed_precision"] or {}).get("param_dtype", "bf16"))
-    adapters = model.adapter_parameters(rank)
+    adapters = model.adapter_parameters(settings["lora_rank"])
     weights, gradients = _weights_and_gradients(model, adapters, engine, ranks)
     # verl balances the work of micro-batches, so one may exceed the bound by one sequence.
     tokens = part["actor"]["ppo_max_token_len_per_gpu"] + rollout["max_model_len"]
@@ -125,7 +124,7 @@ def estimate_host_memory(model: ModelSummary, verl_config: VerlConfig) -> dict[s
     part, trainer = verl_config["actor_rollout_ref"], verl_config["trainer"]
     actor, rollout, gpus = part["actor"], part["rollout"], trainer["n_gpus_per_node"]
     rank = part["model"]["lora_rank"]
-    trained = model.adapter_parameters(rank) if rank else model.parameters
+    trained = model.adapter_parameters(rank) or model.parameters
     engines = [actor["fsdp_config"]] + [verl_config["critic"]["fsdp"]] * verl_config["critic"]["enable"]
     offloaded = 0
     for engine in engines:
@@ -154,7 +153,7 @@ def cost_findings(config: Config) -> list[Finding]:
         return [Finding("model", str(error), "check policy.model", fatal=True)]
     training, rollout = config.training, config.rollout
     steps = training.updates * rollout.tasks_per_update * rollout.group_size * config.environment.max_steps
-    disk = estimate_disk(model, training.keep_checkpoints, config.policy.lora.rank)
+    disk = estimate_disk(model, training.keep_checkpoints, config.policy.lora.rank, critic=config.needs_critic)
     path = config.run_directory.resolve()
     free = shutil.disk_usage(next(folder for folder in (path, *path.parents) if folder.exists())).free
     remedy = "lower training.keep_checkpoints, or choose another run.directory" if disk > free else ""
@@ -170,13 +169,16 @@ def estimate_gpu_hours(model: ModelSummary, steps: int) -> float:
     return published * model.parameters * steps / 3600
 
 
-def estimate_disk(model: ModelSummary, keep_checkpoints: int, lora_rank: int) -> int:
+def estimate_disk(model: ModelSummary, keep_checkpoints: int, lora_rank: int, *, critic: bool) -> int:
     """Bytes of the kept checkpoints and of one being written: weights, two moments, and the weights for transformers.
 
-    With LoRA (`lora_rank` above 0), only the adapter's.
+    With LoRA (`lora_rank` above 0), only the adapter's. A critic has no weights for transformers; with LoRA, verl also
+    stores its frozen weights.
     """
-    trained = model.adapter_parameters(lora_rank) if lora_rank else model.parameters
-    return (keep_checkpoints + 1) * 16 * trained
+    adapter = model.adapter_parameters(lora_rank)
+    of_policy = 16 * (adapter or model.parameters)
+    of_critic = 4 * (adapter + model.parameters) + 8 * (adapter or model.parameters)
+    return (keep_checkpoints + 1) * (of_policy + of_critic * critic)
 
 
 def _weights_and_gradients(

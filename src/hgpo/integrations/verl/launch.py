@@ -52,6 +52,7 @@ from hgpo.runs.trackers import check_trackers, tracker_variables
 from hgpo.training.load import RunPolicies, check_model, use_threads
 from hgpo.training.run_plan import plan_lines, summarise_model
 from hgpo.utils.progress import Reporter
+from hgpo.utils.text import counted
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ RECIPE_KEY = "hgpo"
 # verl imports these modules in every process of a run (`VERL_USE_EXTERNAL_MODULES`), and they register with verl. An
 # error in one of them stops the process; a failing entry point of `verl.plugins` would only be skipped. On a CPU, "cpu"
 # comes first, since verl's modules read the platform at their import.
-_MODULES = ("engine", "head", "agent_loop", "trainers")
+_MODULES = ("engine", "head", "trainers")
 # Environment variables for the workers of a cluster that the command did not start. Ray logs them, so never list
 # secrets here.
 FORWARDED = (
@@ -99,16 +100,17 @@ def train(config: Config, reporter: Reporter) -> RunDirectory:
     # Rejects settings that the tasks do not fit.
     training_suite(config.environment, config.evaluation, config.warm_start)
     with new_run(config):
-        return _run(run, config, reporter)
+        return _run(run, config, verl_config, reporter)
 
 
 def resume(path: Path, reporter: Reporter) -> RunDirectory:
     """Continue the run in `path` from its newest checkpoint."""
     run, config = open_run_directory(path.resolve())
     check_names(config)
-    _check_machine(compose(config, run_directory=run.path), config.policy, config.verl, reporter)
+    verl_config = compose(config, run_directory=run.path)
+    _check_machine(verl_config, config.policy, config.verl, reporter)
     with exclusive(run.path):
-        return _run(run, config, reporter)
+        return _run(run, config, verl_config, reporter)
 
 
 def _check_machine(verl_config: Any, policy: PolicySettings, verl: VerlSettings, reporter: Reporter) -> None:
@@ -119,17 +121,16 @@ def _check_machine(verl_config: Any, policy: PolicySettings, verl: VerlSettings,
 def training_processes(policy: PolicySettings, verl: VerlSettings) -> str:
     """What trains, for messages: "on verl with 8 GPUs on 2 nodes"."""
     ranks = verl.nodes * verl.gpus_per_node
-    kind = "process" + "es" * (ranks > 1) + " without a GPU" if on_cpu(policy) else "GPU" + "s" * (ranks > 1)
-    return f"on verl with {ranks} {kind}" + (f" on {verl.nodes} nodes" if verl.nodes > 1 else "")
+    nouns = ("process without a GPU", "processes without a GPU") if on_cpu(policy) else ("GPU", "GPUs")
+    return f"on verl with {counted(ranks, *nouns)}" + (f" on {verl.nodes} nodes" if verl.nodes > 1 else "")
 
 
-def _run(run: RunDirectory, config: Config, reporter: Reporter) -> RunDirectory:
+def _run(run: RunDirectory, config: Config, verl_config: Any, reporter: Reporter) -> RunDirectory:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     recover(run.checkpoints)
     require_newest(run.path / "verl", run.checkpoints, config.training.updates)
-    verl_config = compose(config, run_directory=run.path)
     began = time.monotonic()
     try:
         _start_ray(config.verl, verl_config, quiet=reporter.console.quiet)
@@ -201,7 +202,7 @@ def _set_environment(policy: PolicySettings, verl: VerlSettings, threads: int | 
     os.environ.setdefault("TQ_NUM_THREADS", str(min(8, threads or os.cpu_count() or 1)))
     if on_cpu(policy):
         os.environ["VERL_PLATFORM"] = "cpu"
-        # By default Ray hides all GPUs from processes that request none.
+        # Older versions of Ray hide all GPUs from processes that request none.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     elif verl.rollout == "vllm":
         # verl disables the cache of compiled graphs, since processes that start together could write broken files

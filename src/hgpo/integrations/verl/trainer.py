@@ -53,7 +53,6 @@ from hgpo.integrations.verl.queue import (
     leave_out,
     lost_trajectories,
     old_log_probs,
-    pads_batch,
     put_advantages,
     read_steps,
     reference_log_probs,
@@ -140,17 +139,18 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
         if self.critic:
             with verl_api.marked_timer("values", self.timing_raw):
                 values = self.critic.estimate(steps.records)
-        with verl_api.marked_timer("adv", self.timing_raw):
+        # verl measures `_compute_advantage` as "adv": the correction, and writing to the queue.
+        with verl_api.marked_timer("advantages", self.timing_raw):
             step_batch = to_step_batch(steps.records, values, self.recipe.rollout.state)
             advantages = build_estimator(self.recipe.advantage, self.recipe.estimator_options)(step_batch)
-            left_out = set(steps.keys) if self._critic_alone else skipped(steps, advantages, self.recipe.training)
-            trained = [record for key, record in zip(steps.keys, steps.records, strict=True) if key not in left_out]
-            if trained:  # verl cannot process an empty batch; `_update_actor` skips the update
-                leave_out(batch, left_out)
-            lost = lost_trajectories(steps, self.recipe.rollout.tasks_per_update * self.recipe.rollout.group_size)
-            if lost:
-                logger.error("%d trajectories of update %d were lost and are left out", lost, self.global_steps)
-            self.update_state = UpdateState(steps, step_batch, advantages, trained, len(batch), lost, ages)
+        left_out = set(steps.keys) if self._critic_alone else skipped(steps, advantages, self.recipe.training)
+        trained = [record for key, record in zip(steps.keys, steps.records, strict=True) if key not in left_out]
+        if trained:  # verl cannot process an empty batch; `_update_actor` skips the update
+            leave_out(batch, left_out)
+        lost = lost_trajectories(steps, self.recipe.rollout.tasks_per_update * self.recipe.rollout.group_size)
+        if lost:
+            logger.error("%d trajectories of update %d were lost and are left out", lost, self.global_steps)
+        self.update_state = UpdateState(steps, step_batch, advantages, trained, len(batch), lost, ages)
         return super()._balance_batch(batch, metrics, *arguments, **options)
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
@@ -197,17 +197,13 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
         if state.scored is not None:
             columns["old_log_probs"] = state.scored["old_log_probs"]
         if state.scored is not None and state.trained:
-            padding_B = [pads_batch(tag) for tag in batch.tags]
             settings, cap = self.config.algorithm.rollout_correction, self.recipe.training.importance_cap
-            changed, figures = corrected(state.scored, padding_B, settings, cap)
+            changed, figures = corrected(state.scored, settings, cap)
             if torch.equal(changed["response_mask"].values(), state.scored["response_mask"].values()):
                 del changed["response_mask"]  # no token was rejected
             columns |= changed
             metrics.update(figures)
-        answer = put_advantages(batch, state.steps, state.advantages, columns)
-        every = self.recipe.rollout.store_every
-        store_rollouts(self.run, self.global_steps, state.steps.records, state.batch, state.advantages, every)
-        return answer
+        return put_advantages(batch, state.steps, state.advantages, columns)
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         if not self.update_state.trained:
@@ -236,13 +232,15 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
         return batch
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> Any:
-        """One update; its row of `metrics.jsonl` is written before any checkpoint of it."""
+        """One update; its steps and its row of `metrics.jsonl` are written before any checkpoint of it."""
         try:
             batch = super().step(metrics, timing_raw)
         except RuntimeError as error:
             if "no materializable trajectories" in str(error):  # verl's remedy has no effect here
                 raise RolloutError(_ALL_LOST) from error
             raise
+        state, every = self.update_state, self.recipe.rollout.store_every
+        store_rollouts(self.run, self.global_steps, state.steps.records, state.batch, state.advantages, every)
         row = self._row(metrics, timing_raw)
         append_metrics(self.run, row)
         if row["update"] == 1 and (note := starts_note(row["unequal_starts"])):
@@ -264,7 +262,7 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
             "padding_rows": state.cut.padding,
             **state.staleness,
         }
-        phases = ("old_log_prob", "ref", "values", "update_critic", "update_actor")
+        phases = ("old_log_prob", "ref", "values", "adv", "update_critic", "update_actor")
         return update_row(
             update=self.global_steps,
             played=state.steps.records,
@@ -274,7 +272,7 @@ class HgpoTrainer(verl_api.PPOTrainer):  # type: ignore[misc]
             resampled_groups=0,
             tasks_drawn=self.tasks_drawn,
             seconds_collect=timing_raw["gen"],
-            seconds_advantages=timing_raw["adv"],
+            seconds_advantages=timing_raw["advantages"],
             seconds_update=sum(timing_raw.get(phase, 0.0) for phase in phases),
             peak_memory_gib=reported_peak_gib(metrics),
         )

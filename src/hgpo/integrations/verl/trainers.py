@@ -21,12 +21,14 @@ class AsyncTrainer(HgpoTrainer):
     """Base class of the asynchronous trainers."""
 
     def _add_batch_to_generate(self) -> None:
-        """Draw the next tasks, at most as many as the remaining updates need."""
-        per_update = self.recipe.rollout.tasks_per_update
+        self._add_prompts_to_generate(self.recipe.rollout.tasks_per_update)
+
+    def _add_prompts_to_generate(self, num_prompts: int) -> int:
+        """Draw the next tasks, at most as many as the remaining updates need; return their number."""
         updates = self.total_training_steps - self.global_steps + 1
-        missing = updates * per_update - groups_in_queue()
-        if missing > 0:
-            self._add_prompts_to_generate(min(per_update, missing))
+        missing = updates * self.recipe.rollout.tasks_per_update - groups_in_queue()
+        drawn = min(num_prompts, missing)
+        return int(super()._add_prompts_to_generate(drawn)) if drawn > 0 else 0
 
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()

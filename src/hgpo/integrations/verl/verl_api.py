@@ -53,7 +53,7 @@ verl.trainer.ppo.v1:  # trainer and trainers override parts of verl's loop; if v
     PPOTrainer: config global_steps total_training_steps timing_raw role_worker_mapping  # trainer reads or sets it
     PPOTrainer: actor_rollout_wg ref_policy_wg ref_in_actor critic_wg  # trainer calls it
     PPOTrainer: agent_loop_manager replay_buffer  # trainer calls it
-    PPOTrainer: _add_prompts_to_generate(num_prompts)  # trainers calls it
+    PPOTrainer: _add_prompts_to_generate(num_prompts)  # trainers bounds the number
     PPOTrainerSync PPOTrainerColocateAsync PPOTrainerSeparateAsync register_trainer(name)  # trainers
     AgentLoopWorkerTQ: _run_agent_loop(sampling_params, trajectory, agent_name, trace, **kwargs)  # agent_workers
     AgentLoopWorkerTQ: config llm_client tokenizer  # agent_workers reads it
@@ -77,9 +77,6 @@ transfer_queue.metadata: '_size'  # queue sets it after leaving out rows
 transfer_queue.client: 'TQ_NUM_THREADS'  # launch bounds the threads
     TransferQueueClient: kv_retrieve_meta(keys, partition_id, create, ...)  # queue reads tags of some rows
 
-verl.experimental.agent_loop.agent_loop: register(agent_name) as register_agent_loop  # agent_loop
-    AgentLoopBase: __init__ run(sampling_params, **kwargs) config server_manager tokenizer  # agent_loop
-    DictConfigWrap(config)  # agent_workers
 verl.workers.rollout.llm_server:  # agent_loop keeps a server for an episode
     LLMServerClient: __init__ _acquire_server(request_id, **extra) _release_server(server_id, request_id) config
     LLMServerClient: generate(request_id, prompt_ids, sampling_params, ...)  # env_pool asks for a response

@@ -81,11 +81,11 @@ def played(engine: Engine, tokenizer: Any = None, state: str = "observation", **
     )
     settings = recipe.model_dump_json(exclude_none=True)
     stored = OmegaConf.create({RECIPE_KEY: {"settings": settings, "run_directory": "/runs/one"}})
-    loop = StepwiseAgentLoop(SimpleNamespace(config=stored), engine, tokenizer or build_tokenizer([WORDS]))
+    loop = StepwiseAgentLoop(stored, engine, tokenizer or build_tokenizer([WORDS]))
 
     async def test() -> EpisodeRows | None:
         try:
-            return await loop.run({"temperature": 1.0}, **ROW)
+            return await loop.run({"temperature": 1.0}, ROW)
         finally:
             if StepwiseAgentLoop.shared is not None:
                 await StepwiseAgentLoop.shared.pool.close()
@@ -198,11 +198,11 @@ def test_a_client_whose_servers_come_and_go_is_left_as_it_is() -> None:
 def test_what_the_chat_template_reads_reaches_it() -> None:
     tokenizer = build_tokenizer([WORDS])
     tokenizer.chat_template += "{% if enable_thinking is defined and not enable_thinking %} quietly{% endif %}"
-    plain, told = Engine(), Engine()
+    plain, quiet = Engine(), Engine()
     played(plain, tokenizer)
     StepwiseAgentLoop.shared = None
-    played(told, tokenizer, chat_template_options={"enable_thinking": False})
-    assert ["quietly" in tokenizer.decode(prompt) for prompt in told.prompts] == [True, True]
+    played(quiet, tokenizer, chat_template_options={"enable_thinking": False})
+    assert ["quietly" in tokenizer.decode(prompt) for prompt in quiet.prompts] == [True, True]
     assert ["quietly" in tokenizer.decode(prompt) for prompt in plain.prompts] == [False, False]
 
 
@@ -226,7 +226,7 @@ def test_a_resumed_run_draws_what_the_first_would_have_drawn() -> None:
     assert whole[5:] == later
 
 
-def test_a_panel_holds_every_task_once_whatever_the_seed() -> None:
+def test_an_evaluation_has_every_task_once_whatever_the_seed() -> None:
     tasks = CorridorSuite(longest=11).tasks("held_out")
     first, second = (evaluation_rows(tasks, "held_out", seed=seed) for seed in (123, 456))
     assert [row.task_id for row in first] == [task.id for task in tasks] == [row.task_id for row in second]

@@ -131,7 +131,7 @@ def settings(**training: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("cap", [2.0, 3.0])
 def test_the_weight_of_a_token_is_the_ratio_of_its_probabilities_and_at_most_the_cap(cap: float) -> None:
-    columns, _ = corrected(batch(), [False, False, True], settings(importance_cap=cap), cap)
+    columns, _ = corrected(batch(), settings(importance_cap=cap), cap)
     weights = columns["rollout_is_weights"].unbind()
     for found, expected, pair in zip(weights, WEIGHTS, zip(TRAINER, ENGINE, strict=True), strict=False):
         assert_allclose(found, np.minimum(expected, cap), rtol=1e-6)
@@ -142,7 +142,7 @@ def test_the_weight_of_a_token_is_the_ratio_of_its_probabilities_and_at_most_the
 
 
 def test_the_figures_are_the_built_in_trainers_of_the_steps_alone() -> None:
-    _, figures = corrected(batch(), [False, False, True], settings(importance_cap=2.0), 2.0)
+    _, figures = corrected(batch(), settings(importance_cap=2.0), 2.0)
     trainer_N, engine_N = (np.log(np.concatenate([np.array(row) for row in rows])) for rows in (TRAINER, ENGINE))
     expected = sampler_mismatch(trainer_N.astype(np.float32), engine_N.astype(np.float32), 2.0)
     assert {name: figures[name] for name in expected} == pytest.approx(expected)
@@ -154,7 +154,7 @@ def test_the_figures_are_the_built_in_trainers_of_the_steps_alone() -> None:
 
 
 def test_without_a_cap_there_is_no_weight_and_the_gap_is_still_measured() -> None:
-    columns, figures = corrected(batch(), [False, False, True], settings(importance_cap="none"), None)
+    columns, figures = corrected(batch(), settings(importance_cap="none"), None)
     assert set(columns) == {"response_mask"}
     assert figures["sampler_gap_max"] == pytest.approx(np.log(6))
     assert "sampler_clipped_share" not in figures
@@ -162,7 +162,7 @@ def test_without_a_cap_there_is_no_weight_and_the_gap_is_still_measured() -> Non
 
 def test_tokens_that_verl_rejects_are_masked_and_counted_in_the_gap() -> None:
     rejecting = {**settings(), "rollout_rs": "token_k1", "rollout_rs_threshold": "0.5_4.0"}
-    columns, figures = corrected(batch(), [False, False, True], rejecting, 2.0)
+    columns, figures = corrected(batch(), rejecting, 2.0)
     assert [row.tolist() for row in columns["response_mask"].unbind()] == [[1, 0, 1], [1], [0]]
     assert figures["sampler_gap_max"] == pytest.approx(np.log(6))
 

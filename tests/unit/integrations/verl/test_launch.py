@@ -50,7 +50,7 @@ class Launch:
         skip_checks(monkeypatch)
         monkeypatch.setattr(launch, "check_model", lambda config: None)
         monkeypatch.setattr(launch, "summarise_model", lambda config: SimpleNamespace(parameters=1))
-        monkeypatch.setattr(launch, "_run", lambda run, config, reporter: run)
+        monkeypatch.setattr(launch, "_run", lambda run, *_: run)
 
     def config(self, directory: str) -> Config:
         run = {"name": "k2", "directory": str(self.folder / directory)}
@@ -86,7 +86,7 @@ def test_a_run_prints_its_model_its_plan_and_notes(tmp_path: Path, monkeypatch: 
     reporter = Reporter(quiet=True)
     monkeypatch.setattr(reporter, "say", said.append)
     skip_checks(monkeypatch)
-    monkeypatch.setattr(launch, "_run", lambda run, config, reporter: run)
+    monkeypatch.setattr(launch, "_run", lambda run, *_: run)
     settings = ["policy.device=cpu", "verl.gpus_per_node=2", "training.learning_rate=1e-6"]
     settings += ["warm_start.demonstrations=20", "warm_start.probe_games=4"]
     settings += [f"environment.options.{option}={games}" for option, games in FEW_GAMES.items()]

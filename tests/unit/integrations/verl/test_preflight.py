@@ -402,11 +402,17 @@ def test_the_published_training_takes_its_published_hours() -> None:
 
 
 def test_the_disk_holds_kept_checkpoints_and_one_in_the_making() -> None:
-    of_one = estimate_disk(LARGE, 1, 0) // 2
+    of_one = estimate_disk(LARGE, 1, 0, critic=False) // 2
     assert of_one == 16 * LARGE.parameters
-    assert estimate_disk(LARGE, 4, 0) == 5 * of_one
-    adapters = estimate_disk(LARGE, 2, 8)
+    assert estimate_disk(LARGE, 4, 0, critic=False) == 5 * of_one
+    adapters = estimate_disk(LARGE, 2, 8, critic=False)
     assert adapters == 3 * 16 * LARGE.adapter_parameters(8) < 0.2 * 4 * LARGE.parameters
+
+
+def test_a_critic_takes_disk_too_with_an_adapter_also_for_its_frozen_weights() -> None:
+    assert estimate_disk(LARGE, 1, 0, critic=True) == 2 * (16 + 12) * LARGE.parameters
+    adapter = LARGE.adapter_parameters(8)
+    assert estimate_disk(LARGE, 1, 8, critic=True) == 2 * (16 * adapter + 12 * adapter + 4 * LARGE.parameters)
 
 
 def test_costs_are_marked_as_estimates_and_a_full_disk_is_noted(

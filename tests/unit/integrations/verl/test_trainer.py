@@ -51,6 +51,7 @@ from metric_keys import (
 )
 from panels import panel
 from step_records import step_record
+from stored_rollouts import read_rollouts
 
 UPDATES, EVERY = 20, 5
 
@@ -258,7 +259,7 @@ def test_the_batch_is_cut_by_what_is_trained(
     trainer._balance_batch(batch, {})
     assert len(batch) == trainer.update_state.rows == kept
     assert cleared == (["u_0_1"] if kept == 2 else [])
-    assert trainer.timing_raw["adv"] > 0
+    assert trainer.timing_raw["advantages"] > 0
     assert len(trainer.update_state.trained) == (0 if skip and not any(finished) else kept)
 
 
@@ -332,11 +333,12 @@ def test_a_row_has_every_metric_that_is_explained_and_none_that_verl_did_not_loo
         self._balance_batch(Batch(list(steps.keys), tags), metrics)
         assert self._get_required_batch_multiple(9) == 9
         metrics |= {f"actor/{name}": 0.5 for name in names} | {"actor/perf/max_memory_allocated_gb": 0.0}
-        timing_raw |= {"gen": 2.0, "adv": 0.5, "old_log_prob": 1.0, "update_actor": 1.5}
+        timing_raw |= {"gen": 2.0, "advantages": 0.5, "old_log_prob": 1.0, "adv": 0.25, "update_actor": 1.25}
 
     monkeypatch.setattr(PPOTrainer, "step", step_of_verl)
     trainer.step({}, {})
     [row] = read_metrics(trainer.run)
+    assert read_rollouts(trainer.run.rollout_file(3)).column("step").to_pylist() == [0, 1, 2, 0, 1, 2]
     ages = {name: row.pop(name) for name in OF_ASYNCHRONOUS_SAMPLING & row.keys()}
     assert ages == ({} if mode == "sync" else dict.fromkeys(OF_ASYNCHRONOUS_SAMPLING, 1) | {"staleness_min": 0})
     absent = {"peak_memory_gib"} | OF_A_CRITIC | OF_FULL_MEMORY | OF_RECOMPUTED_LOG_PROBS | OF_ASYNCHRONOUS_SAMPLING

@@ -9,14 +9,15 @@ import pytest
 
 pytest.importorskip("verl", reason="verl is not installed: pip install 'hgpo[verl]'")
 
-from verl.trainer.ppo.v1 import get_trainer_cls
+from omegaconf import OmegaConf
+from verl.trainer.ppo.v1 import PPOTrainer, get_trainer_cls
 
 from hgpo.config import Config
 from hgpo.integrations.verl import trainers as module
 from hgpo.integrations.verl.mode import trainer_name
 from hgpo.integrations.verl.queue import staleness
 from hgpo.integrations.verl.trainer import HgpoTrainer
-from hgpo.integrations.verl.trainers import AsyncTrainer, ColocateAsyncTrainer
+from hgpo.integrations.verl.trainers import ColocateAsyncTrainer
 
 SHARED = ("_balance_batch", "_compute_advantage", "_update_actor", "_evaluate", "_save_checkpoint", "step")
 
@@ -65,12 +66,37 @@ def test_every_mode_is_one_of_verls_with_the_same_parts(mode: str) -> None:
 def test_no_task_is_drawn_that_no_update_takes(
     monkeypatch: pytest.MonkeyPatch, update: int, queued: int, drawn: int
 ) -> None:
+    trainer, asked = drawing(monkeypatch, update, queued)
+    trainer.total_training_steps = 10 if update > 8 else 9
+    trainer._add_batch_to_generate()
+    assert sum(asked) == drawn
+
+
+@pytest.mark.parametrize(("update", "drawn"), [(1, 12), (8, 8), (10, 0)])
+def test_a_start_or_resumption_draws_no_task_that_no_update_takes(
+    monkeypatch: pytest.MonkeyPatch, update: int, drawn: int
+) -> None:
+    """verl begins three batches here; a complete run is resumed before update 10 of 9."""
+    trainer, asked = drawing(monkeypatch, update, queued=0)
+    trainer.total_training_steps = 9
+    trainer.on_train_begin()
+    assert sum(asked) == drawn
+
+
+def drawing(monkeypatch: pytest.MonkeyPatch, update: int, queued: int) -> tuple[Any, list[int]]:
+    """A trainer before an update with `queued` groups in the queue, and the numbers of tasks that verl is to draw."""
     tree = {"policy": {"model": "m"}, "rollout": {"tasks_per_update": 4}, "verl": {"mode": "colocate_async"}}
     trainer: Any = object.__new__(ColocateAsyncTrainer)
     trainer.recipe = Config.model_validate(tree)
-    trainer.total_training_steps, trainer.global_steps = 10 if update > 8 else 9, update
+    trainer.config = OmegaConf.create(
+        {
+            "data": {"train_batch_size": 4, "gen_batch_size": 1},
+            "skip": {"rollout_tq": {"enable": False}},
+            "trainer": {"v1": {"colocate_async": {"num_warmup_batches": 3}}},
+        }
+    )
+    trainer.global_steps, trainer._restored_tq_prompt_count = update, queued
     monkeypatch.setattr(module, "groups_in_queue", lambda: queued)
     asked: list[int] = []
-    monkeypatch.setattr(AsyncTrainer, "_add_prompts_to_generate", lambda self, count: asked.append(count))
-    trainer._add_batch_to_generate()
-    assert sum(asked) == drawn
+    monkeypatch.setattr(PPOTrainer, "_add_prompts_to_generate", lambda self, count: asked.append(count) or count)
+    return trainer, asked
