@@ -8,7 +8,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
         described = {"estimator": arguments.estimator, "gamma": arguments.gamma, "options": arguments.option}
         described |= {"state": state, "state_lines": state_lines}
         batches = [
-            {"update": update if files[0].unit else None} | asdict(summary) for update, summary in summaries.items()
+            {"update": update if files[0].unit else None} | summary.to_dict() for update, summary in summaries.items()
         ]
         sys.stdout.write(json.dumps(described | {"batches": batches}, indent=2) + "\n")
     else:

@@ -6,7 +6,7 @@ trajectories. docs/inspect.md explains each figure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -211,6 +211,10 @@ class BatchSummary:
     def terms(self) -> tuple[LevelSummary, ...]:
         """The episode level, if there is one, then the levels; see `Advantages.terms`."""
         return self.levels if self.episode is None else (self.episode, *self.levels)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures, nested as the fields are, as plain values for JSON."""
+        return asdict(self)
 
     def flat(self) -> dict[str, float]:
         """The figures that are logged at every update (docs/reference/metrics.md), one key each: `group_size_0`, ….

@@ -3,7 +3,6 @@ from __future__ import annotations
 import doctest
 import json
 import math
-from dataclasses import asdict
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -183,7 +182,7 @@ def test_another_batch_is_an_error() -> None:
 
 def test_to_dict_is_json_and_flat_has_no_gaps() -> None:
     summary = summary_of(history_length=1)
-    restored = json.loads(json.dumps(asdict(summary), allow_nan=False))
+    restored = json.loads(json.dumps(summary.to_dict(), allow_nan=False))
     assert restored["levels"][1]["k"] == 1
     assert restored["levels"][0]["sign_agreement"] is None
     flat = summary.flat()
