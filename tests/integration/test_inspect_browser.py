@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,13 +16,12 @@ import numpy as np
 import pytest
 
 from hgpo import compute_advantages
-from hgpo.cli.inspect import configure, training_of
 from hgpo.estimators.diagnostics import summarise_levels
 from hgpo.estimators.transition_graph import transition_graph
 from hgpo.report.analysis import prompt_consistency
 from hgpo.report.estimator_comparison import Training, report_estimators
 from hgpo.report.rendering import MAX_BYTES, fitting_page
-from hgpo.report.report import build_report
+from hgpo.report.report import Report, build_report
 from hgpo.rollout.state_keys import Visit
 from hgpo.storage.step_batches import step_batch_from_table
 from stored_rollouts import read_rollouts
@@ -121,6 +119,13 @@ class Watched:
     def figures(self, selector: str, name: str = "data-value") -> list[float]:
         values = self.page.eval_on_selector_all(selector, f"all => all.map(one => one.getAttribute('{name}'))")
         return [float(value) for value in values]
+
+
+def opened(browser: Any, report: Report, folder: Path) -> Watched:
+    """The report as a page that is open."""
+    path = folder / "report.html"
+    path.write_text(fitting_page(report)[0], encoding="utf-8")
+    return Watched(browser, path.as_uri())
 
 
 @pytest.fixture(scope="module")
@@ -329,10 +334,7 @@ def test_nothing_in_any_field_acts(browser: Any, tmp_path: Path) -> None:
     folder.mkdir()
     damaged = {**rows[0], "trajectory": f"lost {ATTACKS[0]}", "reward": ATTACKS[2]}
     write(folder / "00001.jsonl", [*rows, damaged])
-    page, _ = fitting_page(build_report(folder))
-    path = tmp_path / "report.html"
-    path.write_text(page, encoding="utf-8")
-    watched = Watched(browser, path.as_uri())
+    watched = opened(browser, build_report(folder), tmp_path)
     links = ["#overview", "#find=", f"#find={quote(ATTACKS[0])}", f"#task={ATTACKS[1]}", "#compare", "#consistency"]
     links += [f"#task=1/{quote(row['group'], safe='')}" for row in rows if row["step"] == 0][::4]
     links += [step_link(row) + "&estimator=pooled" for row in rows[:24]]
@@ -453,27 +455,9 @@ def test_every_chart_says_what_it_shows_and_lists_its_values(watched: Watched) -
     watched.wait_for_count(".charts figure:first-of-type tbody tr", 2)  # made when it is asked for
 
 
-def test_settings_come_from_the_run(tmp_path: Path) -> None:
-    import argparse
-
-    parser = argparse.ArgumentParser()
-    configure(parser)
-    arguments = parser.parse_args(
-        [str(tmp_path), "--estimator", "hgpo", "--option", "history_length=1", "--gamma", "0.5"]
-    )
-    training, notices = training_of(arguments)
-    assert notices == []
-    assert training is not None
-    assert (training.estimator, dict(training.options), training.gamma) == ("hgpo", {"history_length": 1}, 0.5)
-    assert replace(training, gamma=0.5) == training
-
-
 def test_a_report_without_steps_opens(browser: Any, tmp_path: Path) -> None:
     metrics = ({"update": 1, "success": 0.5, "reward": 5.0, "episode_length": 3.0},)
-    page, _ = fitting_page(build_report(tmp_path, Training(metrics=metrics)))
-    path = tmp_path / "report.html"
-    path.write_text(page, encoding="utf-8")
-    watched = Watched(browser, path.as_uri())
+    watched = opened(browser, build_report(tmp_path, Training(metrics=metrics)), tmp_path)
     watched.page.wait_for_selector("#chart-success svg")
     assert "contains no rollouts" in watched.page.inner_text("#notices")
     for link in ("#compare", "#consistency", "#find=", "#step=1/a/0", "#task=1/a"):
@@ -486,9 +470,7 @@ def test_single_things_and_zeros_are_written_as_such(browser: Any, tmp_path: Pat
     usual = {"group": "g", "step": 0, "observation": "hall", "prompt": "p"}
     rows = [{**usual, "trajectory": name, "reward": reward} for name, reward in (("a", 1), ("b", 0), ("c", 0))]
     rows.append({**usual, "trajectory": "c", "step": 1, "observation": "cellar", "reward": 0})
-    page, _ = fitting_page(build_report(write(tmp_path / "00001.jsonl", rows)))
-    (tmp_path / "report.html").write_text(page, encoding="utf-8")
-    watched = Watched(browser, (tmp_path / "report.html").as_uri())
+    watched = opened(browser, build_report(write(tmp_path / "00001.jsonl", rows)), tmp_path)
     assert watched.page.inner_text("#counts").startswith("4 steps of 1 task in 1 update.")
     watched.open("step", "#step=1/b/0&estimator=pooled")
     assert "× weight 0 = 0" in (shown := watched.page.inner_text("#level-1"))
@@ -507,9 +489,7 @@ def initial(visit: Visit) -> str:
 def test_a_state_key_is_shown_beside_the_observation(browser: Any, tmp_path: Path) -> None:
     rows = rollouts(1, seed=1)
     report = build_report(write(tmp_path / "00001.jsonl", rows), state=f"{__name__}:initial")
-    path = tmp_path / "report.html"
-    path.write_text(fitting_page(report)[0], encoding="utf-8")
-    watched = Watched(browser, path.as_uri())
+    watched = opened(browser, report, tmp_path)
     assert watched.page.inner_text("#matching") == report.matching[0]
     watched.open("step", step_link(rows[5]))
     boxes = watched.page.locator(".box").all_inner_texts()

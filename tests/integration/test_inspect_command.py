@@ -102,6 +102,16 @@ def test_only_the_runs_own_settings_are_said_to_have_trained_it(
     assert (first.label, first.trained) == (label, trained)
 
 
+def test_settings_may_be_given_where_there_is_no_run(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    configure(parser)
+    words = [str(tmp_path), "--estimator", "hgpo", "--option", "history_length=1", "--gamma", "0.5"]
+    training, notices = training_of(parser.parse_args(words))
+    assert notices == []
+    assert training is not None
+    assert (training.estimator, dict(training.options), training.gamma) == ("hgpo", {"history_length": 1}, 0.5)
+
+
 @pytest.mark.slow
 def test_damaged_files_are_named_and_the_rest_is_shown(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     damaged = run / "rollouts" / "00002.parquet"
