@@ -5,7 +5,6 @@ Needs Chromium (Debian: `apt-get install chromium`) and playwright, which is in 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from hgpo.report.rendering import MAX_BYTES, fitting_page
 from hgpo.report.report import Report, build_report
 from hgpo.rollout.state_keys import Visit
 from hgpo.storage.step_batches import step_batch_from_table
+from house import write_rows
 from stored_rollouts import read_rollouts
 
 pytestmark = pytest.mark.slow
@@ -74,11 +74,6 @@ def rollouts(update: int, seed: int, hostile: bool = False) -> list[dict[str, An
                     }
                 )
     return rows
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
 
 
 class Watched:
@@ -132,7 +127,7 @@ def opened(browser: Any, report: Report, folder: Path) -> Watched:
 def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("plain")
     for update in (1, 2):
-        write(folder / f"{update:05d}.jsonl", rollouts(update, seed=update))
+        write_rows(folder / f"{update:05d}.jsonl", rollouts(update, seed=update))
     page, _ = fitting_page(build_report(folder))
     path = folder / "report.html"
     path.write_text(page, encoding="utf-8")
@@ -333,7 +328,7 @@ def test_nothing_in_any_field_acts(browser: Any, tmp_path: Path) -> None:
     folder = tmp_path / "attack <script>window.acted = 1<"
     folder.mkdir()
     damaged = {**rows[0], "trajectory": f"lost {ATTACKS[0]}", "reward": ATTACKS[2]}
-    write(folder / "00001.jsonl", [*rows, damaged])
+    write_rows(folder / "00001.jsonl", [*rows, damaged])
     watched = opened(browser, build_report(folder), tmp_path)
     links = ["#overview", "#find=", f"#find={quote(ATTACKS[0])}", f"#task={ATTACKS[1]}", "#compare", "#consistency"]
     links += [f"#task=1/{quote(row['group'], safe='')}" for row in rows if row["step"] == 0][::4]
@@ -379,7 +374,7 @@ def test_a_page_of_20_000_steps_is_small_enough_and_opens(browser: Any, tmp_path
                 names = {"group": f"g{task}", "trajectory": f"g{task}#{walker}", "step": step}
                 said = {"observation": f"room {room} of house {task}", "prompt": f"long template\n{noise}\nroom {room}"}
                 rows.append({**names, **said, "response": noise, "action": f"go {room}", "reward": float(step == 24)})
-    path = write(tmp_path / "00001.jsonl", rows)
+    path = write_rows(tmp_path / "00001.jsonl", rows)
     page, report = fitting_page(build_report(path))
     assert len(page.encode()) <= MAX_BYTES
     assert report.sampled_steps == len(rows) == 20_000
@@ -470,7 +465,7 @@ def test_single_things_and_zeros_are_written_as_such(browser: Any, tmp_path: Pat
     usual = {"group": "g", "step": 0, "observation": "hall", "prompt": "p"}
     rows = [{**usual, "trajectory": name, "reward": reward} for name, reward in (("a", 1), ("b", 0), ("c", 0))]
     rows.append({**usual, "trajectory": "c", "step": 1, "observation": "cellar", "reward": 0})
-    watched = opened(browser, build_report(write(tmp_path / "00001.jsonl", rows)), tmp_path)
+    watched = opened(browser, build_report(write_rows(tmp_path / "00001.jsonl", rows)), tmp_path)
     assert watched.page.inner_text("#counts").startswith("4 steps of 1 task in 1 update.")
     watched.open("step", "#step=1/b/0&estimator=pooled")
     assert "× weight 0 = 0" in (shown := watched.page.inner_text("#level-1"))
@@ -488,7 +483,7 @@ def initial(visit: Visit) -> str:
 
 def test_a_state_key_is_shown_beside_the_observation(browser: Any, tmp_path: Path) -> None:
     rows = rollouts(1, seed=1)
-    report = build_report(write(tmp_path / "00001.jsonl", rows), state=f"{__name__}:initial")
+    report = build_report(write_rows(tmp_path / "00001.jsonl", rows), state=f"{__name__}:initial")
     watched = opened(browser, report, tmp_path)
     assert watched.page.inner_text("#matching") == report.matching[0]
     watched.open("step", step_link(rows[5]))

@@ -17,6 +17,7 @@ from hgpo.config import Config, dump_config
 from hgpo.report.estimator_comparison import report_estimators
 from hgpo.report.rendering import MARKER
 from hgpo.storage.tables import write_table
+from house import write_rows
 from packed_reports import unpack
 
 pytest.importorskip("igraph", reason='igraph is missing: pip install "hgpo[report]"')
@@ -54,7 +55,7 @@ def run(tmp_path: Path) -> Path:
     for update in (1, 2):
         write_table(path / "rollouts" / f"{update:05d}.parquet", pa.Table.from_pylist(rows(update)))
     metrics = [{"update": update, "success": 0.5, "reward": 0.5, "episode_length": 2.0} for update in (1, 2)]
-    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in metrics), encoding="utf-8")
+    write_rows(path / "metrics.jsonl", metrics)
     return path
 
 

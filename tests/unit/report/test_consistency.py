@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 from hypothesis import given
 
 from batches import columns
@@ -57,8 +56,6 @@ def test_without_prompts_there_is_nothing_to_say():
     assert prompt_consistency(batch, batch.reward, 2, "mean_norm") == ()
 
 
-def test_an_unknown_mode_is_refused():
+def test_where_no_two_steps_are_compared_nothing_is_explained():
     batch = StepBatch.from_columns(group=["g"], trajectory=["t"], step=[0], observation=["x"], reward=[0], prompt=["p"])
     assert prompt_consistency(batch, batch.reward, 0, "mean_norm")[0].counts.explained is None
-    with pytest.raises(ValueError, match="column 'action'"):
-        compute_advantages(batch, "mixed_effects")
