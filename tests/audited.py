@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from compared import write_run
 from hgpo.evaluation.manifests import Catalogue, Manifest, ManifestTask
 from hgpo.evaluation.result_files import StoredEvaluation, write_evaluation
+from house import write_rows
 from panels import panel
 
 Row = dict[str, Any]
@@ -83,12 +84,6 @@ def manifest(tasks: Sequence[str], catalogue: Catalogue | None = None) -> Manife
     )
 
 
-def write_lines(path: Path, rows: Sequence[Row]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 def episode_rows(tasks: Sequence[str], chance: random.Random, **columns: Any) -> list[Row]:
     return [{"task_id": task, "success": chance.random() < 0.6, **columns} for task in tasks]
 
@@ -102,7 +97,7 @@ class CleanLogs:
     tasks: list[str]
 
     def rows_of_episodes(self) -> Path:
-        return write_lines(self.folder / "results.jsonl", episode_rows(self.tasks, self.chance))
+        return write_rows(self.folder / "results.jsonl", episode_rows(self.tasks, self.chance))
 
     def seeds_and_checkpoints(self) -> Path:
         rows = [
@@ -112,11 +107,11 @@ class CleanLogs:
             for row in episode_rows(self.tasks, self.chance, seed=seed, step=step)
         ]
         self.chance.shuffle(rows)
-        return write_lines(self.folder / "results.jsonl", rows)
+        return write_rows(self.folder / "results.jsonl", rows)
 
     def a_file_per_seed(self) -> Path:
         for seed in range(3):
-            write_lines(self.folder / f"log/seed_{seed}.jsonl", episode_rows(self.tasks, self.chance))
+            write_rows(self.folder / f"log/seed_{seed}.jsonl", episode_rows(self.tasks, self.chance))
         return self.folder / "log"
 
     def paths_of_games(self) -> Path:
@@ -128,7 +123,7 @@ class CleanLogs:
             }
             for task in self.tasks
         ]
-        return write_lines(self.folder / "trajectories.jsonl", rows)
+        return write_rows(self.folder / "trajectories.jsonl", rows)
 
     def array_with_trials(self) -> Path:
         rows = [
@@ -160,7 +155,7 @@ class CleanLogs:
                 for step in range(length)
             ]
         self.chance.shuffle(rows)
-        return write_lines(self.folder / "steps.jsonl", rows)
+        return write_rows(self.folder / "steps.jsonl", rows)
 
     def steps_without_trajectories(self) -> Path:
         rows = [
@@ -168,7 +163,7 @@ class CleanLogs:
             for task in self.tasks * 2
             for turn in range(self.chance.randint(1, 4))
         ]
-        return write_lines(self.folder / "steps.jsonl", rows)
+        return write_rows(self.folder / "steps.jsonl", rows)
 
     def dumps_of_verl_agent(self) -> Path:
         for step in (20, 40):
@@ -180,7 +175,7 @@ class CleanLogs:
                     LATER_PROMPT.format(goal=goal_of(task), step=n) for n in range(1, self.chance.randint(1, 4))
                 ]
                 rows += [{"input": prompt, "output": "look", "score": score, "step": step} for prompt in prompts]
-            write_lines(self.folder / f"validation/{step}.jsonl", rows)
+            write_rows(self.folder / f"validation/{step}.jsonl", rows)
         return self.folder / "validation"
 
     def dumps_of_verl(self) -> Path:
@@ -201,7 +196,7 @@ class CleanLogs:
                 ]
             self.chance.shuffle(rows)
             rows += [{"input": "", "output": "", "score": 0.0, "step": step, "uid": f"pad{'0' * 32}_0_0"}]
-            write_lines(self.folder / f"validation/{step}.jsonl", rows)
+            write_rows(self.folder / f"validation/{step}.jsonl", rows)
         return self.folder / "validation"
 
     def result_file(self) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from hgpo.evaluation.result_files import StoredEvaluation, write_evaluation
 from hgpo.evaluation.statistics import Evaluation
 from hgpo.report.compare_entries import Entry
 from hgpo.runs.folder import RunDirectory
+from house import write_rows
 from panels import panel
 
 RECIPE = Path(__file__).parent / "corridor.toml"
@@ -39,5 +39,5 @@ def write_run(
     for name, evaluation in evaluations.items():
         write_evaluation(run.evaluation(name), StoredEvaluation(evaluation))
     rows = [{"update": update, "success": share} for update, share in enumerate(success, start=1)]
-    run.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(run.metrics, rows)
     return folder

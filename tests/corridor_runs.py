@@ -2,13 +2,17 @@
 
 import json
 from pathlib import Path
+from unittest.mock import patch
 
+import pytest
 from rich.console import Console
 
-from hgpo.assemble import prepare_start, training_suite
+from hgpo.assemble import prepare_start, train, training_suite
 from hgpo.config import load_config
-from hgpo.runs.folder import create_run_directory, read_metrics
+from hgpo.runs.folder import RunDirectory, create_run_directory, read_metrics
+from hgpo.training import trainer
 from hgpo.utils.progress import Reporter
+from killed import Killed
 
 RECIPE = Path(__file__).parent / "corridor.toml"
 TIMED = ("seconds_collect", "seconds_advantages", "seconds_update", "tokens_per_second", "peak_memory_gib")
@@ -30,6 +34,20 @@ def untimed(run):
 
 def quiet():
     return Reporter(Console(quiet=True))
+
+
+def killed_after(update, settings):
+    """A new run whose process dies after the metrics of `update`, before anything is saved of it."""
+    real = trainer.append_metrics
+
+    def append(run, row):
+        real(run, row)
+        if row["update"] == update:
+            raise Killed
+
+    with patch.object(trainer, "append_metrics", append), pytest.raises(Killed):
+        train(settings, quiet())
+    return RunDirectory(settings.run_directory)
 
 
 def evaluations(run):

@@ -42,6 +42,16 @@ def house(update: int) -> Rows:
     ]
 
 
+def trajectory_lines(rows: Rows) -> Rows:
+    """The same steps, one trajectory a line."""
+    lines: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        whose = {name: row[name] for name in ("group", "trajectory")}
+        line = lines.setdefault(row["trajectory"], {**whose, "steps": []})
+        line["steps"].append({name: row[name] for name in ("observation", "prompt", "response", "action", "reward")})
+    return list(lines.values())
+
+
 def write_rows(path: Path, rows: Rows) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from corridor_runs import RECIPE, config, evaluations, quiet, untimed
+from corridor_runs import RECIPE, config, evaluations, killed_after, quiet, untimed
 from hgpo.assemble import resume, train
 from hgpo.cli.main import main
 from hgpo.config import ConfigError, load_config
@@ -16,9 +16,7 @@ from hgpo.policies.base import Request
 from hgpo.policies.weights import WrongBaseError
 from hgpo.runs.checkpoints import seal
 from hgpo.runs.folder import RunDirectory, open_run_directory, read_metrics
-from hgpo.training import trainer as module
 from hgpo.training.load import RunPolicies
-from killed import Killed
 
 LORA = ("policy.lora.rank=4", "policy.lora.dropout=0.1", "training.kl_coefficient=0.1")
 
@@ -26,22 +24,6 @@ LORA = ("policy.lora.rank=4", "policy.lora.dropout=0.1", "training.kl_coefficien
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     return train(config(tmp_path_factory.mktemp("runs"), *LORA), quiet())
-
-
-def killed_after(update, directory, monkeypatch, *overrides):
-    """A new run whose process dies after the metrics of `update`, before anything is saved of it."""
-    real = module.append_metrics
-
-    def append(run, row):
-        real(run, row)
-        if row["update"] == update:
-            raise Killed
-
-    with monkeypatch.context() as patched:
-        patched.setattr(module, "append_metrics", append)
-        with pytest.raises(Killed):
-            train(config(directory, *LORA, *overrides), quiet())
-    return RunDirectory(directory / "corridor")
 
 
 @pytest.mark.slow
@@ -55,8 +37,8 @@ def test_it_learns_something_and_holds_no_second_model(finished):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("update", [1, 2, 3])
-def test_killed_and_resumed_it_ends_with_the_same_figures(finished, tmp_path, monkeypatch, update):
-    run = killed_after(update, tmp_path, monkeypatch)
+def test_killed_and_resumed_it_ends_with_the_same_figures(finished, tmp_path, update):
+    run = killed_after(update, config(tmp_path, *LORA))
     resume(run.path, quiet())
     assert untimed(run) == untimed(finished)
     assert evaluations(run) == evaluations(finished)
@@ -74,8 +56,8 @@ def test_another_rank_in_the_settings_is_refused(finished, tmp_path):
 
 
 @pytest.mark.slow
-def test_it_does_not_go_on_beside_other_weights(tmp_path, monkeypatch):
-    run = killed_after(2, tmp_path, monkeypatch)
+def test_it_does_not_go_on_beside_other_weights(tmp_path):
+    run = killed_after(2, config(tmp_path, *LORA))
     weights = load_file(run.start / "model.safetensors")
     name = next(iter(weights))
     save_file({**weights, name: weights[name] + 1}, run.start / "model.safetensors", {"format": "pt"})

@@ -10,13 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from corridor_runs import config, evaluations, quiet, untimed
+from corridor_runs import config, evaluations, killed_after, quiet, untimed
 from hgpo.assemble import resume, train
 from hgpo.cli.main import main
 from hgpo.runs.checkpoints import CheckpointError, check_bytes
 from hgpo.runs.folder import RunDirectory, read_metrics
-from hgpo.training import trainer as module
-from killed import Killed
 from metric_keys import OF_A_CRITIC, explained, general
 
 WINS_SOMETIMES = ("warm_start.max_updates=120", "warm_start.learning_rate=3e-3", "rollout.temperature=0.5")
@@ -53,22 +51,9 @@ def weights(run: RunDirectory) -> dict[str, torch.Tensor]:
     }
 
 
-def test_killed_and_resumed_it_ends_with_the_same_figures(
-    finished: tuple[RunDirectory, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_and_resumed_it_ends_with_the_same_figures(finished: tuple[RunDirectory, str], tmp_path: Path) -> None:
     whole, kind = finished
-    real = module.append_metrics
-
-    def append(run: RunDirectory, row: dict[str, float]) -> None:
-        real(run, row)
-        if row["update"] == 2:
-            raise Killed
-
-    with monkeypatch.context() as patched:
-        patched.setattr(module, "append_metrics", append)
-        with pytest.raises(Killed):
-            train(config(tmp_path, *GAE, *WINS_SOMETIMES, *KINDS[kind]), quiet())
-    run = RunDirectory(tmp_path / "corridor")
+    run = killed_after(2, config(tmp_path, *GAE, *WINS_SOMETIMES, *KINDS[kind]))
     resume(run.path, quiet())
     assert untimed(run) == untimed(whole)
     assert evaluations(run) == evaluations(whole)

@@ -5,10 +5,8 @@ Needs Chromium (Debian: `apt-get install chromium`) and playwright, which is in 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,15 +15,15 @@ import numpy as np
 import pytest
 
 from hgpo import compute_advantages
-from hgpo.cli.inspect import configure, training_of
 from hgpo.estimators.diagnostics import summarise_levels
 from hgpo.estimators.transition_graph import transition_graph
 from hgpo.report.analysis import prompt_consistency
 from hgpo.report.estimator_comparison import NO_TRAINING, Training, report_estimators
 from hgpo.report.rendering import MAX_BYTES, fitting_page
-from hgpo.report.report import build_report
+from hgpo.report.report import Report, build_report
 from hgpo.rollout.state_keys import Visit
 from hgpo.storage.step_batches import step_batch_from_table
+from house import write_rows
 from stored_rollouts import read_rollouts
 
 pytestmark = pytest.mark.slow
@@ -78,11 +76,6 @@ def rollouts(update: int, seed: int, hostile: bool = False) -> list[dict[str, An
     return rows
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 class Watched:
     """A page that notes whatever a page should not do."""
 
@@ -123,11 +116,18 @@ class Watched:
         return [float(value) for value in values]
 
 
+def opened(browser: Any, report: Report, folder: Path) -> Watched:
+    """The report as a page that is open."""
+    path = folder / "report.html"
+    path.write_text(fitting_page(report)[0], encoding="utf-8")
+    return Watched(browser, path.as_uri())
+
+
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("plain")
     for update in (1, 2):
-        write(folder / f"{update:05d}.jsonl", rollouts(update, seed=update))
+        write_rows(folder / f"{update:05d}.jsonl", rollouts(update, seed=update))
     page, _ = fitting_page(build_report(folder))
     path = folder / "report.html"
     path.write_text(page, encoding="utf-8")
@@ -326,11 +326,8 @@ def test_nothing_in_any_field_acts(browser: Any, tmp_path: Path) -> None:
     folder = tmp_path / "attack <script>window.acted = 1<"
     folder.mkdir()
     damaged = {**rows[0], "trajectory": f"lost {ATTACKS[0]}", "reward": ATTACKS[2]}
-    write(folder / "00001.jsonl", [*rows, damaged])
-    page, _ = fitting_page(build_report(folder))
-    path = tmp_path / "report.html"
-    path.write_text(page, encoding="utf-8")
-    watched = Watched(browser, path.as_uri())
+    write_rows(folder / "00001.jsonl", [*rows, damaged])
+    watched = opened(browser, build_report(folder), tmp_path)
     links = ["#overview", "#find=", f"#find={quote(ATTACKS[0])}", f"#task={ATTACKS[1]}", "#compare", "#consistency"]
     links += [f"#task=1/{quote(row['group'], safe='')}" for row in rows if row["step"] == 0][::4]
     links += [step_link(row) + "&estimator=pooled" for row in rows[:24]]
@@ -375,7 +372,7 @@ def test_a_page_of_20_000_steps_is_small_enough_and_opens(browser: Any, tmp_path
                 names = {"group": f"g{task}", "trajectory": f"g{task}#{walker}", "step": step}
                 said = {"observation": f"room {room} of house {task}", "prompt": f"long template\n{noise}\nroom {room}"}
                 rows.append({**names, **said, "response": noise, "action": f"go {room}", "reward": float(step == 24)})
-    path = write(tmp_path / "00001.jsonl", rows)
+    path = write_rows(tmp_path / "00001.jsonl", rows)
     page, report = fitting_page(build_report(path))
     assert len(page.encode()) <= MAX_BYTES
     assert report.sampled_steps == len(rows) == 20_000
@@ -451,26 +448,9 @@ def test_every_chart_says_what_it_shows_and_lists_its_values(watched: Watched) -
     watched.wait_for_count(".charts figure:first-of-type tbody tr", 2)  # made when it is asked for
 
 
-def test_settings_come_from_the_run(tmp_path: Path) -> None:
-    import argparse
-
-    parser = argparse.ArgumentParser()
-    configure(parser)
-    arguments = parser.parse_args(
-        [str(tmp_path), "--estimator", "hgpo", "--option", "history_length=1", "--gamma", "0.5"]
-    )
-    training, notices = training_of(arguments)
-    assert notices == []
-    assert (training.estimator, dict(training.options), training.gamma) == ("hgpo", {"history_length": 1}, 0.5)
-    assert replace(training, gamma=0.5) == training
-
-
 def test_a_report_without_steps_opens(browser: Any, tmp_path: Path) -> None:
     metrics = ({"update": 1, "success": 0.5, "reward": 5.0, "episode_length": 3.0},)
-    page, _ = fitting_page(build_report(tmp_path, Training(metrics=metrics)))
-    path = tmp_path / "report.html"
-    path.write_text(page, encoding="utf-8")
-    watched = Watched(browser, path.as_uri())
+    watched = opened(browser, build_report(tmp_path, Training(metrics=metrics)), tmp_path)
     watched.page.wait_for_selector("#chart-success svg")
     assert "contains no rollouts" in watched.page.inner_text("#notices")
     for link in ("#compare", "#consistency", "#find=", "#step=1/a/0", "#task=1/a"):
@@ -483,9 +463,7 @@ def test_single_things_and_zeros_are_written_as_such(browser: Any, tmp_path: Pat
     usual = {"group": "g", "step": 0, "observation": "hall", "prompt": "p"}
     rows = [{**usual, "trajectory": name, "reward": reward} for name, reward in (("a", 1), ("b", 0), ("c", 0))]
     rows.append({**usual, "trajectory": "c", "step": 1, "observation": "cellar", "reward": 0})
-    page, _ = fitting_page(build_report(write(tmp_path / "00001.jsonl", rows)))
-    (tmp_path / "report.html").write_text(page, encoding="utf-8")
-    watched = Watched(browser, (tmp_path / "report.html").as_uri())
+    watched = opened(browser, build_report(write_rows(tmp_path / "00001.jsonl", rows)), tmp_path)
     assert watched.page.inner_text("#counts").startswith("4 steps of 1 task in 1 update.")
     watched.open("step", "#step=1/b/0&estimator=pooled")
     assert "× weight 0 = 0" in (shown := watched.page.inner_text("#level-1"))
@@ -503,10 +481,8 @@ def initial(visit: Visit) -> str:
 
 def test_a_state_key_is_shown_beside_the_observation(browser: Any, tmp_path: Path) -> None:
     rows = rollouts(1, seed=1)
-    report = build_report(write(tmp_path / "00001.jsonl", rows), state=f"{__name__}:initial")
-    path = tmp_path / "report.html"
-    path.write_text(fitting_page(report)[0], encoding="utf-8")
-    watched = Watched(browser, path.as_uri())
+    report = build_report(write_rows(tmp_path / "00001.jsonl", rows), state=f"{__name__}:initial")
+    watched = opened(browser, report, tmp_path)
     assert watched.page.inner_text("#matching") == report.matching[0]
     watched.open("step", step_link(rows[5]))
     boxes = watched.page.locator(".box").all_inner_texts()

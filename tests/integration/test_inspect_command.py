@@ -17,6 +17,7 @@ from hgpo.config import Config, dump_config
 from hgpo.report.estimator_comparison import report_estimators
 from hgpo.report.rendering import MARKER
 from hgpo.storage.tables import write_table
+from house import write_rows
 from packed_reports import unpack
 
 pytest.importorskip("igraph", reason='igraph is missing: pip install "hgpo[report]"')
@@ -54,7 +55,7 @@ def run(tmp_path: Path) -> Path:
     for update in (1, 2):
         write_table(path / "rollouts" / f"{update:05d}.parquet", pa.Table.from_pylist(rows(update)))
     metrics = [{"update": update, "success": 0.5, "reward": 0.5, "episode_length": 2.0} for update in (1, 2)]
-    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in metrics), encoding="utf-8")
+    write_rows(path / "metrics.jsonl", metrics)
     return path
 
 
@@ -99,6 +100,16 @@ def test_only_the_runs_own_settings_are_said_to_have_trained_it(
     training, _ = training_of(parser.parse_args([str(run), *words]))
     first = report_estimators(training)[0]
     assert (first.label, first.trained) == (label, trained)
+
+
+def test_settings_may_be_given_where_there_is_no_run(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    configure(parser)
+    words = [str(tmp_path), "--estimator", "hgpo", "--option", "history_length=1", "--gamma", "0.5"]
+    training, notices = training_of(parser.parse_args(words))
+    assert notices == []
+    assert training is not None
+    assert (training.estimator, dict(training.options), training.gamma) == ("hgpo", {"history_length": 1}, 0.5)
 
 
 @pytest.mark.slow

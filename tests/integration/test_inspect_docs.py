@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from house import write_rows
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,7 +50,7 @@ def test_the_script_makes_the_pictures(tmp_path: Path, chromium: str) -> None:
         for step, room in enumerate(["hall", "attic"])
     ]
     path = tmp_path / "1.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_rows(path, rows)
     page, _ = fitting_page(build_report(path))
     report = tmp_path / "report.html"
     report.write_text(page, encoding="utf-8")

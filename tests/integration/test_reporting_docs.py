@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from audited import CleanLogs, episode_rows, task_ids, write_lines
+from audited import CleanLogs, episode_rows, task_ids
 from hgpo.cli.main import main
 from hgpo.envs.alfworld.tw_pddl.writing import generate_games
 from hgpo.evaluation.manifests import manifests
 from hgpo.evaluation.result_files import StoredEvaluation, write_evaluation
+from house import write_rows
 from panels import panel
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reporting.md").read_text(encoding="utf-8")
@@ -47,7 +48,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     CleanLogs(tmp_path, random.Random(1), tasks).dumps_of_verl_agent()
     (tmp_path / "validation").rename(tmp_path / "verl_validation")
     rows = [{"gamefile": row.pop("task_id"), **row} for row in episode_rows(tasks, random.Random(1))]
-    write_lines(tmp_path / "trajectories.jsonl", rows)
+    write_rows(tmp_path / "trajectories.jsonl", rows)
     (tmp_path / "valid_unseen.json").write_text(str(tasks).replace("'", '"'))
     won = dict.fromkeys([task.id for task in manifests()["alfworld-valid_seen-1"].tasks][1:], 1.0)
     for step in (50, 100):

@@ -20,13 +20,13 @@ from audited import (
     manifest,
     observation_of,
     task_ids,
-    write_lines,
 )
 from compared import write_run
 from hgpo.cli.main import main
 from hgpo.evaluation.manifests import Catalogue, write_manifest
 from hgpo.evaluation.result_files import Failure, StoredEvaluation, write_evaluation
 from hgpo.evaluation.statistics import rate
+from house import write_rows
 from panels import panel
 
 Run = Callable[..., tuple[int, str]]
@@ -66,8 +66,8 @@ def violations(run: Run, *words: Any) -> dict[str, list[str]]:
     status, shown = run(*words, "--json")
     found = {one["kind"]: list(one["tasks"]) for audit in json.loads(shown)["audits"] for one in audit["violations"]}
     assert status == int(bool(found))
-    assert run(*words)[0] == status
-    said = run(*words)[1]
+    again, said = run(*words)
+    assert again == status
     for kind, tasks in found.items():
         assert f"violation: {kind}: {len(tasks)} task" in said
         assert all(task in said.replace("\n", "") for task in tasks[:8])
@@ -129,7 +129,7 @@ VIOLATIONS: dict[str, tuple[list[Row], dict[str, list[str]], str]] = {
 def test_a_violation_is_named_with_its_tasks(
     rows: list[Row], found: dict[str, list[str]], said: str, tmp_path: Path, run: Run, expected: Path
 ) -> None:
-    log = write_lines(tmp_path / "log.jsonl", rows)
+    log = write_rows(tmp_path / "log.jsonl", rows)
     assert violations(run, log, "--tasks", expected) == found
     assert said in " ".join(run(log, "--tasks", expected)[1].split())  # lines of long paths are folded
 
@@ -150,13 +150,13 @@ def test_a_result_that_differs_from_its_manifest(tmp_path: Path, run: Run) -> No
 
 def test_checkpoints_with_different_tasks(tmp_path: Path, run: Run) -> None:
     for step, tasks in ((10, TASKS), (20, TASKS[:4])):
-        write_lines(tmp_path / f"log/{step}.jsonl", episode_rows(tasks, random.Random(1)))
+        write_rows(tmp_path / f"log/{step}.jsonl", episode_rows(tasks, random.Random(1)))
     assert violations(run, tmp_path / "log") == {"missing": TASKS[4:]}
     assert "at checkpoint 20" in run(tmp_path / "log")[1]
 
 
 def test_a_split_with_the_name_of_another(tmp_path: Path, run: Run) -> None:
-    log = write_lines(tmp_path / "log.jsonl", episode_rows(TASKS, random.Random(1), split="eval_out_of_distribution"))
+    log = write_rows(tmp_path / "log.jsonl", episode_rows(TASKS, random.Random(1), split="eval_out_of_distribution"))
     assert violations(run, log) == {"other split": TASKS}
     assert "valid_seen, labelled valid_unseen" in run(log)[1]
 
@@ -164,25 +164,25 @@ def test_a_split_with_the_name_of_another(tmp_path: Path, run: Run) -> None:
 def test_tasks_of_the_runs_own_rollouts(tmp_path: Path, run: Run) -> None:
     log = write_run(tmp_path / "run", {"after": panel({"walk": [1, 0, 1]})})
     rows = [{"group": f"u1/{task}", "task_id": task, "step": 0} for task in ("train/1", "walk/1")]
-    write_lines(log / "rollouts/00001.jsonl", rows)
+    write_rows(log / "rollouts/00001.jsonl", rows)
     assert violations(run, log) == {"training": ["walk/1"]}
 
 
 def test_another_game_under_one_id(tmp_path: Path, run: Run, known: Path) -> None:
     rows = [{**row, "game_sha256": digest(row["task_id"])} for row in episode_rows(TASKS, random.Random(1))]
-    log = write_lines(tmp_path / "log.jsonl", rows)
+    log = write_rows(tmp_path / "log.jsonl", rows)
     assert violations(run, log, "--tasks", known) == {}
     rows[4]["game_sha256"] = digest("another")
-    log = write_lines(tmp_path / "log.jsonl", rows)
+    log = write_rows(tmp_path / "log.jsonl", rows)
     assert violations(run, log, "--tasks", known) == {"mixed": [TASKS[4]]}
-    log = write_lines(tmp_path / "log.jsonl", [*rows, *({**row, "game_sha256": "0"} for row in rows[:1]), *rows[1:]])
+    log = write_rows(tmp_path / "log.jsonl", [*rows, *({**row, "game_sha256": "0"} for row in rows[:1]), *rows[1:]])
     assert violations(run, log) == {"mixed": [TASKS[0]]}
 
 
 def test_another_catalogue(tmp_path: Path, run: Run, known: Path) -> None:
     rows = episode_rows(TASKS, random.Random(1), catalogue=1000)
     rows[5]["catalogue"] = 1181436
-    log = write_lines(tmp_path / "log.jsonl", rows)
+    log = write_rows(tmp_path / "log.jsonl", rows)
     assert violations(run, log) == {"mixed": [TASKS[5]]}
     whole = Catalogue(name="items_shuffle", products=1181436, digest=digest("shop"))
     write_manifest(known, manifest(TASKS, whole))
@@ -194,7 +194,7 @@ def dump(path: Path, tasks: Sequence[str], step: int) -> Path:
     for task in tasks:
         prompt = FIRST_PROMPT.format(observation=observation_of(task))
         rows.append({"input": prompt, "output": "", "score": 0.0, "step": step})
-    return write_lines(path / f"{step}.jsonl", rows)
+    return write_rows(path / f"{step}.jsonl", rows)
 
 
 def test_dumps_without_ids_are_identified_by_first_observations(tmp_path: Path, run: Run, known: Path) -> None:
@@ -232,7 +232,7 @@ def test_the_manifest_with_most_of_the_played_tasks_is_the_evaluation_set(
         monkeypatch.setattr(f"hgpo.evaluation.{module}.manifests", lambda known=known: known)
     assert violations(run, dump(tmp_path / "seen", TASKS, 10).parent) == {}
     assert "evaluation set: own-1, 6 tasks" in run(tmp_path / "seen")[1]
-    log = write_lines(tmp_path / "train.jsonl", episode_rows(task_ids(18, "train"), random.Random(1)))
+    log = write_rows(tmp_path / "train.jsonl", episode_rows(task_ids(18, "train"), random.Random(1)))
     assert violations(run, log) == {"training": sorted(task_ids(18, "train"))}
     assert "evaluation set: train-1, 18 tasks" in run(log)[1]
     assert violations(run, tmp_path / "seen", "--tasks", "train-1")["missing"] == sorted(task_ids(18, "train")[6:])
@@ -241,7 +241,7 @@ def test_the_manifest_with_most_of_the_played_tasks_is_the_evaluation_set(
 def test_peak_last_and_mean_of_checkpoints(tmp_path: Path, run: Run) -> None:
     for step, won in ((0, 6), (10, 3), (20, 5), (30, 4)):
         rows = [{"task_id": task, "success": place < won} for place, task in enumerate(TASKS)]
-        write_lines(tmp_path / f"log/step_{step}.jsonl", rows)
+        write_rows(tmp_path / f"log/step_{step}.jsonl", rows)
     status, shown = run(tmp_path / "log", "--reported", 83.3)
     assert status == 0
     assert "peak 83.3 %, last 66.7 %, mean 66.7 %" in shown
@@ -257,17 +257,17 @@ def test_successes_that_are_carried_over_are_noted(tmp_path: Path, run: Run) -> 
     carried = "this may be success of all attempts so far"
     for step in (1, 2, 3):
         rows = [{"task_id": task, "success": place < 2 * step} for place, task in enumerate(TASKS)]
-        write_lines(tmp_path / f"log/{step}.jsonl", rows)
+        write_rows(tmp_path / f"log/{step}.jsonl", rows)
     assert carried not in run(tmp_path / "log")[1]  # 4 tasks may improve by chance
     more = [*TASKS, *task_ids(12)[6:]]
     for step in (1, 2, 3):
         rows = [{"task_id": task, "success": place < 4 * step} for place, task in enumerate(more)]
-        write_lines(tmp_path / f"log/{step}.jsonl", rows)
+        write_rows(tmp_path / f"log/{step}.jsonl", rows)
     status, shown = run(tmp_path / "log")
     assert status == 0
     assert carried in shown
     rows[0]["success"] = False
-    write_lines(tmp_path / "log/3.jsonl", rows)
+    write_rows(tmp_path / "log/3.jsonl", rows)
     assert carried not in run(tmp_path / "log")[1]
 
 
@@ -280,7 +280,7 @@ def test_trajectories_have_their_results_in_their_steps(tmp_path: Path, run: Run
         }
         for task, won in zip(TASKS, (1.0, 0.0, 1.0, 1.0, 0.0, 0.0), strict=True)
     ]
-    status, shown = run(write_lines(tmp_path / "trajectories.jsonl", rows))
+    status, shown = run(write_rows(tmp_path / "trajectories.jsonl", rows))
     assert status == 0
     assert " 50.0 % " in shown
 
@@ -292,18 +292,18 @@ def test_a_score_in_every_step_is_not_added(key: str, tmp_path: Path, run: Run) 
         for place, task in enumerate(TASKS)
         for step in range(2 + place)
     ]
-    assert " 50.0 % " in run(write_lines(tmp_path / "log.jsonl", rows))[1]
+    assert " 50.0 % " in run(write_rows(tmp_path / "log.jsonl", rows))[1]
 
 
 def test_positions_are_replaced_by_what_the_first_observation_names(tmp_path: Path, run: Run, known: Path) -> None:
     rows = [{"game_id": 9 - place, "initial_obs": observation_of(task), "won": 1} for place, task in enumerate(TASKS)]
-    log = write_lines(tmp_path / "log.jsonl", [*rows, rows[3]])
+    log = write_rows(tmp_path / "log.jsonl", [*rows, rows[3]])
     assert violations(run, log, "--tasks", known) == {"repeated": [TASKS[3]]}
 
 
 def test_repeats_do_not_narrow_the_interval(tmp_path: Path, run: Run) -> None:
     rows = [{"task_id": task, "success": place < 4} for place, task in enumerate(TASKS)] * 10
-    log = write_lines(tmp_path / "log.jsonl", rows)
+    log = write_rows(tmp_path / "log.jsonl", rows)
     [success] = [one["passes"][0]["success"] for one in json.loads(run(log, "--json")[1])["audits"]]
     wanted = rate([1.0] * 4 + [0.0] * 2, seeds=10)
     assert (success["mean"], success["low"], success["high"]) == (wanted.mean, wanted.low, wanted.high)
@@ -313,14 +313,14 @@ def test_repeats_do_not_narrow_the_interval(tmp_path: Path, run: Run) -> None:
 @pytest.mark.parametrize(("scores", "won"), [((0, 0.5, 1), 1), ((0.5, 1, 10), 1), ((99, 100, 100), 2)])
 def test_success_is_the_full_score(scores: Sequence[float], won: int, tmp_path: Path, run: Run) -> None:
     rows = [{"task_id": task, "score": score} for task, score in zip(TASKS, scores, strict=False)]
-    log = write_lines(tmp_path / "log.jsonl", rows)
+    log = write_rows(tmp_path / "log.jsonl", rows)
     assert f"{100 * won / 3:.1f} %" in run(log)[1]
     assert "no column of successes" in run(log)[1]
 
 
 def test_columns_are_named(tmp_path: Path, run: Run, expected: Path) -> None:
     rows = [{"where": task, "ok": 1} for task in TASKS]
-    log = write_lines(tmp_path / "log.jsonl", rows)
+    log = write_rows(tmp_path / "log.jsonl", rows)
     assert run(log, "--tasks", expected, "--column", "task=where", "--column", "success=ok")[0] == 0
 
 
@@ -344,14 +344,14 @@ def test_a_mistake_is_status_2(
     rows: list[Row], words: list[str], message: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    status, shown = run(write_lines(tmp_path / "log.jsonl", rows), *words)
+    status, shown = run(write_rows(tmp_path / "log.jsonl", rows), *words)
     assert status == 2
     assert message in shown
 
 
 @pytest.mark.parametrize("text", ["[", "[]", "3", '["a", 1.5]'])
 def test_a_wrong_list_of_tasks_is_status_2(text: str, tmp_path: Path, run: Run) -> None:
-    log = write_lines(tmp_path / "log.jsonl", episode_rows(TASKS, random.Random(1)))
+    log = write_rows(tmp_path / "log.jsonl", episode_rows(TASKS, random.Random(1)))
     (tmp_path / "tasks.json").write_text(text)
     status, shown = run(log, "--tasks", tmp_path / "tasks.json")
     assert status == 2
@@ -360,7 +360,7 @@ def test_a_wrong_list_of_tasks_is_status_2(text: str, tmp_path: Path, run: Run) 
 
 def test_untrusted_names_are_shown_without_controls(tmp_path: Path, run: Run, expected: Path) -> None:
     rows = episode_rows([*TASKS, "\x1b[31m[red]made up"], random.Random(1))
-    status, shown = run(write_lines(tmp_path / "log.jsonl", rows), "--tasks", expected)
+    status, shown = run(write_rows(tmp_path / "log.jsonl", rows), "--tasks", expected)
     assert status == 1
     assert "\x1b" not in shown
     assert "[red]made up" in shown
@@ -370,7 +370,7 @@ def test_untrusted_names_are_shown_without_controls(tmp_path: Path, run: Run, ex
 def test_numbers_of_goals_are_those_of_the_official_shop(tmp_path: Path, run: Run, goals: int) -> None:
     """Goals of generated shops have numbers, too, and two sets of the package have the official ones."""
     rows = [{"goal_idx": number, "won": number % 2 == 0} for number in range(goals)]
-    status, shown = run(write_lines(tmp_path / "shop.jsonl", rows), "--json")
+    status, shown = run(write_rows(tmp_path / "shop.jsonl", rows), "--json")
     [report] = json.loads(shown)["audits"]
     assert (report["evaluation_set"], report["expected"], report["tasks"]) == ("webshop-test-1", 500, goals)
     assert status == int(goals < 500)
@@ -378,7 +378,7 @@ def test_numbers_of_goals_are_those_of_the_official_shop(tmp_path: Path, run: Ru
 
 def test_paths_of_games_on_windows_are_recognised(tmp_path: Path, run: Run, expected: Path) -> None:
     rows = [{"gamefile": f"C:/data/json_2.1.1/{task}/game.tw-pddl".replace("/", "\\"), "won": True} for task in TASKS]
-    assert violations(run, write_lines(tmp_path / "log.jsonl", rows), "--tasks", expected) == {}
+    assert violations(run, write_rows(tmp_path / "log.jsonl", rows), "--tasks", expected) == {}
 
 
 @pytest.mark.parametrize(
@@ -389,7 +389,7 @@ def test_a_reported_figure_is_compared_with_a_single_success(
     reported: str, said: str, tmp_path: Path, run: Run
 ) -> None:
     rows = [{"task_id": task, "success": place < 4} for place, task in enumerate(TASKS)]
-    assert said in run(write_lines(tmp_path / "log.jsonl", rows), "--reported", reported)[1]
+    assert said in run(write_rows(tmp_path / "log.jsonl", rows), "--reported", reported)[1]
 
 
 @pytest.mark.parametrize("reported", ["nan", "-1", "many"])

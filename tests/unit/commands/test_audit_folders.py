@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from audited import episode_rows, task_ids, write_lines
+from audited import episode_rows, task_ids
 from compared import write_run
 from hgpo.cli.main import main
 from hgpo.evaluation.manifests import manifests
 from hgpo.evaluation.result_files import StoredEvaluation, write_evaluation
+from house import write_rows
 from panels import panel
 
 Read = Callable[..., tuple[int, list[dict[str, Any]]]]
@@ -36,7 +37,7 @@ def result(path: Path, won: int, tasks: list[str] = TASKS, model: str | None = N
     ends = {task: float(place < won) for place, task in enumerate(tasks)}
     evaluation = panel({"put": [1.0]}, tasks_won=ends, split="valid_seen", **figures)
     write_evaluation(path, StoredEvaluation(evaluation, model=model))
-    write_lines(path.with_suffix(".games.jsonl"), [{"evaluation": {}}])
+    write_rows(path.with_suffix(".games.jsonl"), [{"evaluation": {}}])
 
 
 def test_results_whose_names_have_a_number_are_checkpoints(tmp_path: Path, read: Read) -> None:
@@ -135,11 +136,11 @@ def test_games_are_those_of_the_set_where_sets_share_ids(name: str, tmp_path: Pa
     tasks = manifests()[name].tasks
     other = {task.id: task.game for one in manifests().values() if one.id != name for task in one.tasks}
     rows = [{"task_id": task.id, "won": True, "game_sha256": task.game} for task in tasks]
-    status, [report] = read(write_lines(tmp_path / "log.jsonl", rows))
+    status, [report] = read(write_rows(tmp_path / "log.jsonl", rows))
     assert (status, report["evaluation_set"]) == (0, name)
     shared = next(place for place, task in enumerate(tasks) if other.get(task.id, task.game) != task.game)
     rows[shared]["game_sha256"] = other[tasks[shared].id]
-    status, [report] = read(write_lines(tmp_path / "log.jsonl", rows))
+    status, [report] = read(write_rows(tmp_path / "log.jsonl", rows))
     assert (status, [one["kind"] for one in report["violations"]]) == (1, ["mixed"])
     assert list(report["violations"][0]["tasks"]) == [tasks[shared].id]
 
@@ -163,7 +164,7 @@ def test_of_sets_that_share_ids_it_is_the_one_whose_games_were_played(tmp_path: 
     assert shared
     assert len(large) > len(small)
     rows = [{"task_id": task, "won": True, "game_sha256": large[task].game} for task in shared]
-    _, [report] = read(write_lines(tmp_path / "log.jsonl", rows))
+    _, [report] = read(write_rows(tmp_path / "log.jsonl", rows))
     assert report["evaluation_set"] == "quickstart-valid_unseen-1"
     assert {one["kind"] for one in report["violations"]} == {"missing"}
     evaluation = panel({"put": [1.0]}, tasks_won=dict.fromkeys(shared, 1.0), split="valid_unseen")

@@ -14,6 +14,7 @@ from chat_server import ChatServer, says
 from corridor import Corridor
 from hgpo.cli.main import main
 from hgpo.rollout.records import write_rollouts
+from house import write_rows
 from step_records import step_record
 
 
@@ -137,7 +138,7 @@ def test_games_of_two_tasks_with_one_id_are_two_games(tmp_path, capsys) -> None:
         for group in ("g1", "g2")
     ]
     stored = tmp_path / "steps.jsonl"
-    stored.write_text("".join(json.dumps(step) + "\n" for step in steps))
+    write_rows(stored, steps)
     assert main(["play", str(stored), "--game", "1"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("[g2/0; game 1 of 2]\ng2\n── step 1 ")

@@ -21,7 +21,7 @@ from hgpo.cli.inspect import configure, report_of
 from hgpo.cli.main import main
 from hgpo.steps import StepBatch
 from hgpo.storage.tables import write_table
-from house import house, write_rows
+from house import house, trajectory_lines, write_rows
 
 RUN = Path(__file__).parents[2] / "data" / "run"
 STEPS = len(house(1))
@@ -37,15 +37,6 @@ def dump(path: Path, update: int, **extra: Any) -> None:
     keys |= {"prompt": "input", "response": "output", "reward": "step_reward"}
     rows = [{key: row[name] for name, key in keys.items()} for row in house(update)]
     write_rows(path, [{**row, "score": 1.0, "step": update, **extra} for row in rows])
-
-
-def lines_of_trajectories(update: int) -> list[dict[str, Any]]:
-    lines: dict[str, dict[str, Any]] = {}
-    for row in house(update):
-        whose = {name: row[name] for name in ("group", "trajectory")}
-        line = lines.setdefault(row["trajectory"], {**whose, "steps": []})
-        line["steps"].append({name: row[name] for name in ("observation", "prompt", "response", "action", "reward")})
-    return list(lines.values())
 
 
 def run_with_rollouts(path: Path) -> None:
@@ -114,12 +105,12 @@ def updates_with_equal_ids(path: Path) -> None:
 
 
 def trajectories(path: Path) -> Path:
-    return write_rows(path / "conversations.jsonl", lines_of_trajectories(1))
+    return write_rows(path / "conversations.jsonl", trajectory_lines(house(1)))
 
 
 def trajectories_in_parquet(path: Path) -> Path:
     path.mkdir()
-    pq.write_table(pa.Table.from_pylist(lines_of_trajectories(1)), path / "conversations.parquet")
+    pq.write_table(pa.Table.from_pylist(trajectory_lines(house(1))), path / "conversations.parquet")
     return path / "conversations.parquet"
 
 

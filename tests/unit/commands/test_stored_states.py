@@ -30,7 +30,7 @@ def talks(tmp_path: Path) -> Path:
         ]
         lines.append({"group": "t", "trajectory": trajectory, "reward": reward, "messages": messages})
     path = tmp_path / "talks.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    write_rows(path, lines)
     return path
 
 

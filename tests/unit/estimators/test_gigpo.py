@@ -68,9 +68,3 @@ def test_similar_observations_are_one_group() -> None:
 def test_a_threshold_out_of_range(threshold: float) -> None:
     with pytest.raises(ValueError, match="similarity_threshold must be"):
         similar(threshold)
-
-
-def test_similar_observations_must_be_text() -> None:
-    batch = StepBatch.from_columns(group=[0], trajectory=[0], step=[0], observation=[3], reward=[0.0])
-    with pytest.raises(ValueError, match="column 'observation', row 0: similarity_threshold compares text, got int 3"):
-        compute_advantages(batch, "gigpo", similarity_threshold=0.9)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 from hgpo.columns import FloatArray
 from hgpo.estimators import compute_advantages
@@ -53,12 +52,6 @@ def test_both_effects_are_found() -> None:
 def test_actions_that_never_repeat_say_nothing_about_contexts() -> None:
     values = at_s("abcd", [3, 1, -1, -3])
     np.testing.assert_allclose(values, [3, 1, -1, -3])
-
-
-def test_it_needs_actions() -> None:
-    batch = StepBatch.from_columns(group=[0], trajectory=[0], step=[0], observation=[0], reward=[0])
-    with pytest.raises(ValueError, match="column 'action'"):
-        compute_advantages(batch, "mixed_effects")
 
 
 def test_mean_std_norm_divides_by_the_std_of_level_0() -> None:

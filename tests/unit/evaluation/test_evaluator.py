@@ -17,6 +17,7 @@ from hgpo.evaluation.result_files import read_evaluation
 from hgpo.policies.wrappers import AsyncBatcher
 from hgpo.rollout.prompts import RolloutRules
 from hgpo.utils.progress import Reporter
+from killed import Killed
 from scripted_policy import ScriptedPolicy
 
 TASKS = LimitedSuite(CorridorSuite(longest=6), max_steps=8).tasks("held_out")
@@ -75,10 +76,6 @@ def test_a_sampled_policy_gets_the_same_figures_in_any_order(most, form, output)
     assert of_one_seed.by_seed == expected.by_seed[1:]
     of_two_tasks = evaluator(TASKS[:2], seeds=(7, 8)).evaluate(form(guess), output, model="m").evaluation
     assert of_two_tasks.tasks_won.items() <= expected.tasks_won.items()
-
-
-class Killed(BaseException):
-    """The process ends."""
 
 
 def test_a_killed_evaluation_resumes_task_by_task(output):

@@ -32,10 +32,22 @@ def test_answers_follow_what_tools_said_or_what_a_rollout_function_says():
     assert turns_of({"observations": ["x", "y"]}, "text", "answer") == [Turn("x"), Turn("y")]
     earlier = [*PROMPT, {"role": "assistant", "content": "example"}, {"role": "user", "content": "and here"}]
     assert turns_of({}, earlier, COMPLETION)[0] == Turn("and here", "a")
+    greeted = [{"role": "assistant", "content": "Hello"}, *PROMPT]
+    assert turns_of({}, greeted, COMPLETION)[0] == Turn("hall", "a")
     with pytest.raises(ValueError, match="2 observations, but 1 step_rewards"):
         turns_of({"observations": ["x", "y"], "step_rewards": [1]}, "text", "answer")
     with pytest.raises(ValueError, match="2 answers, but 1 step_rewards"):
         turns_of({"step_rewards": [1]}, PROMPT, COMPLETION)
+
+
+def test_pictures_in_a_prompt_are_compared_by_content():
+    image = pytest.importorskip("PIL.Image")
+
+    def observed(colour):
+        parts = [{"type": "image", "image": image.new("RGB", (4, 4), colour)}, {"type": "text", "text": "what is it?"}]
+        return turns_of({}, [{"role": "user", "content": parts}], COMPLETION)[0].observation
+
+    assert observed("red") == observed("red") != observed("blue")
 
 
 @pytest.mark.slow

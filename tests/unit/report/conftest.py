@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,8 +20,3 @@ def folder(tmp_path: Path) -> Path:
     for update in (1, 2):
         write_rows(tmp_path / "house" / f"{update:05d}.jsonl", house(update))
     return tmp_path / "house"
-
-
-@pytest.fixture
-def write() -> Any:
-    return write_rows

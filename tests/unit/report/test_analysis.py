@@ -5,6 +5,7 @@ from hgpo.report.analysis import analyse
 from hgpo.report.estimator_comparison import NO_TRAINING, Training, report_estimators
 from hgpo.storage.discover import find_step_files
 from hgpo.storage.reading import read_batch
+from house import write_rows
 
 
 @pytest.fixture
@@ -26,9 +27,11 @@ def test_sign_disagreement_counts_steps_where_both_speak(update):
     assert update.metrics.disagreement["paper grpo"] == (int((both != 0).sum()), int((both < 0).sum()))
 
 
-def test_columns_that_the_followed_estimator_needs_are_asked_for_by_name(folder, rows, write):
+def test_columns_that_the_followed_estimator_needs_are_asked_for_by_name(folder, rows):
     """One that is only set beside it is left out instead."""
-    path = write(folder.parent / "bare" / "1.jsonl", [{k: v for k, v in row.items() if k != "prompt"} for row in rows])
+    path = write_rows(
+        folder.parent / "bare" / "1.jsonl", [{k: v for k, v in row.items() if k != "prompt"} for row in rows]
+    )
     steps = read_batch(find_step_files(path)[0])
     assert "prompt" not in analyse(steps, report_estimators(NO_TRAINING), gamma=0.5).advantages
     with pytest.raises(ValueError, match="column 'prompt': estimator 'hgpo' with context='prompt' needs it"):

@@ -13,6 +13,7 @@ from hgpo.estimators.diagnostics import LEVEL_HEADINGS
 from hgpo.report.report import build_report
 from hgpo.report.summary import print_report
 from hgpo.storage.discover import find_step_files
+from house import write_rows
 from packed_reports import unpack
 
 
@@ -25,11 +26,6 @@ def rows(rewards: list[float], **more: list[object]) -> list[dict[str, object]]:
         for place, reward in enumerate(rewards)
         for step in (0, 1)
     ]
-
-
-def stored(path: Path, written: list[dict[str, object]]) -> Path:
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in written), encoding="utf-8")
-    return path
 
 
 def printed(path: Path) -> str:
@@ -55,7 +51,7 @@ WON = {
 def test_who_won_is_known_or_said_to_be_unknown(
     written: list[dict[str, object]], won: list[int], rule: str, tmp_path: Path
 ) -> None:
-    path = stored(tmp_path / "steps.jsonl", written)
+    path = write_rows(tmp_path / "steps.jsonl", written)
     report = build_report(path)
     assert report.samples[0].success_M.tolist() == won
     assert report.updates[0].success == (None if 2 in won else pytest.approx(sum(won) / len(won)))
@@ -88,7 +84,7 @@ def test_only_a_series_of_files_has_updates(
     names: list[str], unit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in names:
-        stored(tmp_path / name, rows([0.0, 1.0]))
+        write_rows(tmp_path / name, rows([0.0, 1.0]))
     path = tmp_path / names[0] if len(names) == 1 else tmp_path
     assert {file.unit for file in find_step_files(path)} == {unit}
     assert main(["inspect", str(path), "-o", str(tmp_path / "report.html")]) == 0
@@ -102,7 +98,7 @@ def test_only_a_series_of_files_has_updates(
 def test_every_figure_has_one_heading_in_commands_page_and_docs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = stored(tmp_path / "steps.jsonl", rows([0.0, 1.0, 0.0], prompt=["p", "q", "r"]))
+    path = write_rows(tmp_path / "steps.jsonl", rows([0.0, 1.0, 0.0], prompt=["p", "q", "r"]))
     assert main(["advantages", str(path), "--json"]) == 0
     levels = json.loads(capsys.readouterr().out)["batches"][0]["levels"]
     assert main(["inspect", str(path), "--estimator", "hgpo"]) == 0

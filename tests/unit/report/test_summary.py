@@ -5,6 +5,7 @@ from rich.console import Console
 from hgpo.report.estimator_comparison import Training
 from hgpo.report.report import build_report
 from hgpo.report.summary import figure_text, print_report
+from house import write_rows
 
 
 def printed(report):
@@ -22,17 +23,17 @@ def test_it_counts_and_compares_first_and_last(folder):
     assert max(map(len, text.splitlines())) <= 100
 
 
-def test_steps_that_are_compared_with_none_have_no_shares(tmp_path, write):
+def test_steps_that_are_compared_with_none_have_no_shares(tmp_path):
     steps = [{"group": "g", "trajectory": t, "step": 0, "observation": f"room {t}", "reward": 0} for t in "ab"]
-    write(tmp_path / "1.jsonl", [{**step, "prompt": step["observation"]} for step in steps])
+    write_rows(tmp_path / "1.jsonl", [{**step, "prompt": step["observation"]} for step in steps])
     text = printed(build_report(tmp_path))
     assert "different prompts" not in text
     assert "signs opposite" not in text
 
 
-def test_notices_are_shown_without_anything_that_acts(folder, rows, write):
+def test_notices_are_shown_without_anything_that_acts(folder, rows):
     rows[0] = {**rows[0], "reward": "x"}
-    write(folder / "00001\x1b[31m\u202e.jsonl", rows)
+    write_rows(folder / "00001\x1b[31m\u202e.jsonl", rows)
     text = printed(build_report(folder))
     assert "line 1: column 'reward' is 'x', which does not go with" in text
     assert "\x1b" not in text

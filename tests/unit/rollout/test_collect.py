@@ -153,13 +153,6 @@ def test_a_long_prompt_loses_its_oldest_memory_first_and_says_so(corridor_suite)
     assert "place 2 > go right" in steps[3].prompt
 
 
-def test_a_prompt_that_cannot_fit_is_an_error(corridor_suite):
-    policy = ScriptedPolicy(walker)
-    policy.max_prompt_tokens = 5
-    with pytest.raises(RolloutError, match=r"without any memory takes \d+ tokens, over policy.max_prompt_tokens = 5"):
-        collect(corridor_suite.tasks("train"), policy, rules(), rng())
-
-
 def test_prompts_that_fit_are_rendered_once():
     policy, rendered = ScriptedPolicy(walker), []
     policy.max_prompt_tokens = 25

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from house import Rows, house, write_rows
+from house import Rows, house
 
 
 @pytest.fixture
 def rows() -> Rows:
     return house(1)
-
-
-@pytest.fixture
-def write() -> Any:
-    return write_rows

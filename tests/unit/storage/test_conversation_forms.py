@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hgpo.cli.main import main
+from house import write_rows
 
 LONG = "data:image/png;base64," + "A" * 5000
 
@@ -32,7 +33,7 @@ def steps_of(tmp_path: Path, *messages: list[Any], words: tuple[str, ...] = ()) 
         {"group": "task", "trajectory": place, "reward": float(place % 2), "messages": talk}
         for place, talk in enumerate(messages)
     ]
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_rows(tmp_path / "in.jsonl", rows)
     out = tmp_path / "out.jsonl"
     assert main(["advantages", str(tmp_path / "in.jsonl"), "-o", str(out), "--force", *words]) == 0
     steps = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
@@ -200,14 +201,14 @@ def test_an_array_of_conversations_with_its_own_keys(tmp_path: Path) -> None:
 def test_sharegpt_files_need_no_flag(tmp_path: Path) -> None:
     talk = [{"from": "human", "value": "hall"}, {"from": "gpt", "value": "go"}]
     rows = [{"group": 0, "reward": reward, "conversations": talk} for reward in (0, 1)]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_rows(tmp_path / "a.jsonl", rows)
     assert [step["observation"] for step in lines_of(tmp_path, "a.jsonl")] == ["hall", "hall"]
 
 
 def test_keys_inside_steps_may_have_other_names(tmp_path: Path) -> None:
     steps = [{"obs": {"room": 1}, "act": "go", "r": 0.5}, {"obs": {"room": 2}, "act": "take", "r": 1}]
     rows = [{"group": 0, "trajectory": place, "steps": steps} for place in (0, 1)]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_rows(tmp_path / "a.jsonl", rows)
     words = [word for pair in ("observation=obs", "action=act", "reward=r") for word in ("--column", pair)]
     found = lines_of(tmp_path, "a.jsonl", *words)
     assert [(step["observation"], step["action"], step["reward"]) for step in found[:2]] == [
@@ -218,7 +219,7 @@ def test_keys_inside_steps_may_have_other_names(tmp_path: Path) -> None:
 
 def test_a_conversation_as_json_text(tmp_path: Path) -> None:
     rows = [{"group": 0, "reward": reward, "messages": json.dumps(TALK)} for reward in (0, 1)]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_rows(tmp_path / "a.jsonl", rows)
     assert [step["action"] for step in lines_of(tmp_path, "a.jsonl", "--trajectories")] == ["go", "go"]
 
 

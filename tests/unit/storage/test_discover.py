@@ -4,38 +4,39 @@ import pytest
 
 from hgpo.storage.discover import NoRolloutsError, StepFile, find_step_files, number_ranges
 from hgpo.storage.schema import StorageError
+from house import write_rows
 
 
-def test_updates_are_the_numbers_in_the_names(tmp_path, rows, write):
+def test_updates_are_the_numbers_in_the_names(tmp_path, rows):
     for name in ("10.jsonl", "9.jsonl", "00002.jsonl"):
-        write(tmp_path / "rollouts" / name, rows)
+        write_rows(tmp_path / "rollouts" / name, rows)
     for path in (tmp_path, tmp_path / "rollouts"):
         assert [file.update for file in find_step_files(path)] == [2, 9, 10]
 
 
-def test_names_without_numbers_are_counted(tmp_path, rows, write):
-    write(tmp_path / "b.jsonl", rows)
-    write(tmp_path / "a.jsonl", rows)
-    write(tmp_path / "metrics.jsonl", [])
+def test_names_without_numbers_are_counted(tmp_path, rows):
+    write_rows(tmp_path / "b.jsonl", rows)
+    write_rows(tmp_path / "a.jsonl", rows)
+    write_rows(tmp_path / "metrics.jsonl", [])
     assert [(file.update, file.path.name) for file in find_step_files(tmp_path)] == [(1, "a.jsonl"), (2, "b.jsonl")]
     assert find_step_files(str(tmp_path / "b.jsonl")) == [StepFile(1, tmp_path / "b.jsonl", "hgpo", unit="")]
 
 
-def test_two_files_of_one_number_are_counted(tmp_path, rows, write):
+def test_two_files_of_one_number_are_counted(tmp_path, rows):
     for name in ("7-b.jsonl", "7-a.jsonl", "3.jsonl"):
-        write(tmp_path / name, rows)
+        write_rows(tmp_path / name, rows)
     found = [(file.update, file.path.name) for file in find_step_files(tmp_path)]
     assert found == [(1, "3.jsonl"), (2, "7-a.jsonl"), (3, "7-b.jsonl")]
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "metrics.superseded.jsonl"])
 @pytest.mark.parametrize("place", ["run", "run/config", "run/rollouts", "file"])
-def test_the_metrics_of_a_run_are_no_rollouts(tmp_path, write, name, place):
+def test_the_metrics_of_a_run_are_no_rollouts(tmp_path, name, place):
     run = tmp_path / "run"
-    metrics = write(run / name, [{"update": 1, "success": 0.5}])
+    metrics = write_rows(run / name, [{"update": 1, "success": 0.5}])
     if place == "run/config":
         (run / "config.toml").touch()
-        write(run / "advantages.jsonl", [{"group": "what an earlier call wrote"}])
+        write_rows(run / "advantages.jsonl", [{"group": "what an earlier call wrote"}])
     if place == "run/rollouts":
         (run / "rollouts").mkdir()
     with pytest.raises(NoRolloutsError, match=r"contains no rollouts .* a run stores some after its first update"):
@@ -96,9 +97,9 @@ def test_a_dump_is_told_by_the_keys_of_its_first_readable_row(tmp_path, lines, f
         assert [found.format for found in find_step_files(path, "verl")] == ["verl"]
 
 
-def test_updates_that_are_not_there_are_refused_with_those_that_are(tmp_path, rows, write):
+def test_updates_that_are_not_there_are_refused_with_those_that_are(tmp_path, rows):
     for name in ("10.jsonl", "9.jsonl", "00002.jsonl"):
-        write(tmp_path / "rollouts" / name, rows)
+        write_rows(tmp_path / "rollouts" / name, rows)
     assert [file.update for file in find_step_files(tmp_path, updates=[10, 2])] == [2, 10]
     with pytest.raises(ValueError, match=r"contains no rollouts of update 3, 99; it contains those of 2, 9 to 10$"):
         find_step_files(tmp_path, updates=[99, 10, 3])

@@ -175,7 +175,7 @@ def test_nested_values_of_json_lines(tmp_path: Path, observations: list[Any], si
         {**row, "observation": str(seen) if isinstance(seen, int) else seen}
         for row, seen in zip(rows, observations, strict=True)
     ]
-    (tmp_path / "steps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    write_rows(tmp_path / "steps.jsonl", lines)
     advantages(tmp_path, name="steps.jsonl")
     assert pq.read_table(tmp_path / "out.parquet")["level_0_size"].to_pylist() == sizes
 

@@ -17,6 +17,7 @@ from hgpo.storage.reading import count_rows, read_batch, read_intact
 from hgpo.storage.schema import StorageError
 from hgpo.storage.step_batches import step_batch_from_table
 from hgpo.storage.tables import write_table
+from house import write_rows
 from scripted_policy import ScriptedPolicy
 from stored_rollouts import read_rollouts
 
@@ -58,29 +59,24 @@ def test_foreign_columns_of_any_hashable_type_do(tmp_path):
     assert values.tolist() == [-1.0, 0.0, 1.0]
 
 
-def write_rows(path, *rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 def row(trajectory, reward, **columns):
     return {"group": "g", "trajectory": trajectory, "step": 0, "observation": "s", "reward": reward, **columns}
 
 
 def test_columns_that_the_first_row_lacks_are_read(tmp_path):
-    path = write_rows(tmp_path / "x.jsonl", row("a", 1.0), row("b", 0.0, penalty=0.5))
+    path = write_rows(tmp_path / "x.jsonl", [row("a", 1.0), row("b", 0.0, penalty=0.5)])
     [file] = find_step_files(path)
     with pytest.raises(
         StorageError, match=r"x\.jsonl line 1: column 'penalty': missing value, though other rows have one"
     ):
         read_batch(file)
-    write_rows(path, row("a", 1.0, penalty=0), row("b", 0.0, penalty=0.5))
+    write_rows(path, [row("a", 1.0, penalty=0), row("b", 0.0, penalty=0.5)])
     assert read_batch(file).batch.penalty.tolist() == [0.0, 0.5]
 
 
 def test_the_files_of_a_folder_need_not_be_of_one_type(tmp_path):
-    write_rows(tmp_path / "1.jsonl", row("a", 1), row("b", 0))
-    write_rows(tmp_path / "2.jsonl", row("c", 0.5))
+    write_rows(tmp_path / "1.jsonl", [row("a", 1), row("b", 0)])
+    write_rows(tmp_path / "2.jsonl", [row("c", 0.5)])
     write_table(tmp_path / "3.parquet", pa.table({name: [value] for name, value in row("d", 0.25).items()}))
     large = pa.table({name: [value] for name, value in row("e", 0.0).items()})
     step = large.schema.get_field_index("step")
@@ -93,7 +89,7 @@ def test_the_files_of_a_folder_need_not_be_of_one_type(tmp_path):
 
 
 def test_files_without_rows_are_named(tmp_path):
-    write_rows(tmp_path / "1.jsonl", row("a", 1))
+    write_rows(tmp_path / "1.jsonl", [row("a", 1)])
     pq.write_table(read_rollouts(tmp_path).slice(0, 0), tmp_path / "2.parquet")
     for path in (tmp_path, tmp_path / "2.parquet"):
         with pytest.raises(StorageError, match=r"2\.parquet: no rows; write it again or remove it"):
@@ -109,14 +105,14 @@ def test_the_place_of_a_row_is_its_file_and_line(tmp_path):
             read_batch(file)
 
 
-def house_of(tmp_path, rows, write, *updates):
+def house_of(tmp_path, rows, *updates):
     for update in updates:
-        write(tmp_path / "house" / f"{update:05d}.jsonl", rows)
+        write_rows(tmp_path / "house" / f"{update:05d}.jsonl", rows)
     return find_step_files(tmp_path / "house")
 
 
-def test_an_update_is_whole_where_nothing_is_damaged(tmp_path, rows, write):
-    for file in house_of(tmp_path, rows, write, 3, 4):
+def test_an_update_is_whole_where_nothing_is_damaged(tmp_path, rows):
+    for file in house_of(tmp_path, rows, 3, 4):
         steps, notices = read_intact(file)
         assert (len(steps.batch), notices) == (len(rows), ())
         assert steps.values("response", [2, 0]) == [rows[2]["response"], rows[0]["response"]]
@@ -124,9 +120,9 @@ def test_an_update_is_whole_where_nothing_is_damaged(tmp_path, rows, write):
     assert steps.update == 4
 
 
-def test_texts_stay_with_their_rows_where_some_are_left_out(tmp_path, rows, write):
+def test_texts_stay_with_their_rows_where_some_are_left_out(tmp_path, rows):
     rows[1]["reward"] = None
-    (file,) = house_of(tmp_path, rows, write, 1)
+    (file,) = house_of(tmp_path, rows, 1)
     steps, _ = read_intact(file)
     assert steps.table["response"].to_pylist() == [row["response"] for row in rows[2:]]
     assert [steps.batch.labels["action"][at] for at in steps.batch.action] == [row["action"] for row in rows[2:]]
@@ -149,8 +145,8 @@ def test_a_file_without_a_step_says_why_once(tmp_path, content, message):
     assert str(notice).startswith(message)
 
 
-def test_both_formats_give_the_same_batch(tmp_path, rows, write):
-    write(tmp_path / "1.jsonl", rows)
+def test_both_formats_give_the_same_batch(tmp_path, rows):
+    write_rows(tmp_path / "1.jsonl", rows)
     write_table(tmp_path / "2.parquet", pa.Table.from_pylist(rows))
     batches = [read_batch(file).batch for file in find_step_files(tmp_path)]
     batches += [step_batch_from_table(read_rollouts(file.path)) for file in find_step_files(tmp_path)]
@@ -160,9 +156,9 @@ def test_both_formats_give_the_same_batch(tmp_path, rows, write):
             assert getattr(batch, name).tolist() == getattr(batches[0], name).tolist()
 
 
-def test_columns_may_have_other_keys(tmp_path, rows, write):
+def test_columns_may_have_other_keys(tmp_path, rows):
     row = {"task": "g", "trajectory": "t", "step": 0, "observation": "o", "reward": 1.0, "room": "r"}
-    write(tmp_path / "own.jsonl", [row])
+    write_rows(tmp_path / "own.jsonl", [row])
     columns = {"group": "task", "observation": "room"}
     table = read_rollouts(tmp_path / "own.jsonl", columns=columns)
     assert table.to_pylist()[0] == {**row, "group": "g", "observation": "r"}
@@ -174,9 +170,9 @@ def test_columns_may_have_other_keys(tmp_path, rows, write):
         read_batch(file, {"pentaly": "reward"})
 
 
-def test_rows_are_counted_without_being_read(tmp_path, rows, write):
+def test_rows_are_counted_without_being_read(tmp_path, rows):
     write_table(tmp_path / "1.parquet", pa.Table.from_pylist(rows))
-    assert count_rows(tmp_path / "1.parquet") == count_rows(write(tmp_path / "1.jsonl", rows)) == len(rows)
+    assert count_rows(tmp_path / "1.parquet") == count_rows(write_rows(tmp_path / "1.jsonl", rows)) == len(rows)
     assert count_rows(tmp_path / "none.jsonl") == 0
     (tmp_path / "printed.json").write_text(json.dumps(rows, indent=1))  # its lines are not its rows
     assert count_rows(tmp_path / "printed.json") == 0
@@ -187,7 +183,7 @@ ODD = (None, -1, 0, 1, 0.5, 2**70, 1e300, float("nan"), True, "", "\ud800", "1/a
 
 @pytest.mark.parametrize("times", [50, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
-def test_what_one_reader_refuses_is_what_the_other_leaves_out(tmp_path, rows, write, suffix, times):
+def test_what_one_reader_refuses_is_what_the_other_leaves_out(tmp_path, rows, suffix, times):
     """One value of one row is changed to an odd one, many times over."""
     rng = np.random.default_rng(7)
     rows = [{**row, "penalty": 0.0, "value": 0.5} for row in rows]
@@ -197,7 +193,7 @@ def test_what_one_reader_refuses_is_what_the_other_leaves_out(tmp_path, rows, wr
         at, name, odd = rng.integers(len(rows)), rng.choice(names), ODD[rng.integers(len(ODD))]
         changed = [{**row, name: odd} if place == at else row for place, row in enumerate(rows)]
         if suffix == ".jsonl":
-            write(file, changed)
+            write_rows(file, changed)
         else:
             try:
                 pq.write_table(pa.Table.from_pylist(changed), file)

@@ -14,6 +14,7 @@ from hgpo.storage.discover import find_step_files
 from hgpo.storage.reading import read_intact
 from hgpo.storage.schema import StorageError
 from hgpo.storage.step_batches import step_batch_from_table
+from house import trajectory_lines, write_rows
 from stored_rollouts import read_rollouts
 
 PAGE = Path(__file__).parents[3] / "docs/own-data.md"
@@ -27,21 +28,8 @@ TALK = [
 STEPS = [{"observation": "hall", "action": "go"}, {"observation": "kitchen", "action": "take"}]
 
 
-def as_trajectories(rows):
-    """The steps of a file of this project, one trajectory a line."""
-    lines = {}
-    for row in rows:
-        line = lines.setdefault(
-            row["trajectory"], {"group": row["group"], "trajectory": row["trajectory"], "steps": []}
-        )
-        line["steps"].append((row["step"], {key: row[key] for key in ("observation", "action", "reward")}))
-    for line in lines.values():
-        line["steps"] = [step for _, step in sorted(line["steps"], key=lambda step: step[0])]
-    return list(lines.values())
-
-
 def read(path, *lines, **options):
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    write_rows(path, lines)
     return read_rollouts(path, "trajectories", options.get("columns")).to_pylist()
 
 
@@ -49,10 +37,10 @@ def line(**changes):
     return {"group": 1, "trajectory": 0, "reward": 1.0, "messages": TALK, **changes}
 
 
-def test_advantages_are_those_of_the_same_steps_row_by_row(tmp_path, rows, write):
-    by_step = read_rollouts(write(tmp_path / "steps.jsonl", rows))
-    lines = as_trajectories(rows)
-    write(tmp_path / "lines.jsonl", lines)
+def test_advantages_are_those_of_the_same_steps_row_by_row(tmp_path, rows):
+    by_step = read_rollouts(write_rows(tmp_path / "steps.jsonl", rows))
+    lines = trajectory_lines(rows)
+    write_rows(tmp_path / "lines.jsonl", lines)
     pq.write_table(pa.Table.from_pylist(lines), tmp_path / "lines.parquet")
     expected = compute_advantages(step_batch_from_table(by_step)).values
     places = zip(*(by_step.column(name).to_pylist() for name in ("group", "trajectory", "step")), strict=True)

@@ -5,6 +5,7 @@ import pytest
 from hgpo.storage.schema import Problems
 from hgpo.storage.step_batches import undamaged_trajectories
 from hgpo.storage.tables import read_json_lines, read_parquet
+from house import write_rows
 
 
 def repaired(path):
@@ -21,8 +22,8 @@ def repaired(path):
     return batch, [number - first for number in kept["number"].to_pylist()], problems.notices()
 
 
-def test_undamaged_rows_are_all_kept(tmp_path, rows, write):
-    batch, kept, notices = repaired(write(tmp_path / "1.jsonl", rows))
+def test_undamaged_rows_are_all_kept(tmp_path, rows):
+    batch, kept, notices = repaired(write_rows(tmp_path / "1.jsonl", rows))
     assert (len(batch), kept, notices) == (len(rows), list(range(len(rows))), [])
     assert batch.success.sum() == 3
 
@@ -45,18 +46,18 @@ def test_undamaged_rows_are_all_kept(tmp_path, rows, write):
         ({"group": "1/b"}, "trajectory '1/a#0' is in group '1/a' and in group '1/b'"),
     ],
 )
-def test_a_damaged_row_takes_its_trajectory_with_it(tmp_path, rows, write, change, message):
+def test_a_damaged_row_takes_its_trajectory_with_it(tmp_path, rows, change, message):
     rows = [{**row, "penalty": 0.0} for row in rows]
     rows[1] = {**rows[1], **change}
-    batch, kept, notices = repaired(write(tmp_path / "1.jsonl", rows))
+    batch, kept, notices = repaired(write_rows(tmp_path / "1.jsonl", rows))
     assert len(batch) <= len(rows) - 1
     assert 1 not in kept
     assert any(notice.row in (1, 2) and message in notice.message for notice in notices)
     assert set(kept) >= set(range(2, len(rows)))
 
 
-def test_trajectories_without_their_end_go_when_the_file_was_cut(tmp_path, rows, write):
-    path = write(tmp_path / "1.jsonl", rows)
+def test_trajectories_without_their_end_go_when_the_file_was_cut(tmp_path, rows):
+    path = write_rows(tmp_path / "1.jsonl", rows)
     path.write_bytes(path.read_bytes()[:-30])
     batch, kept, notices = repaired(path)
     assert len(batch) == len(rows) - 2
@@ -65,22 +66,22 @@ def test_trajectories_without_their_end_go_when_the_file_was_cut(tmp_path, rows,
     assert "the end of its trajectory is in the part that cannot be read" in notices[1].message
 
 
-def test_truncated_alone_does_not_mark_the_end_of_every_trajectory(tmp_path, rows, write):
-    path = write(tmp_path / "1.jsonl", [{key: row[key] for key in row if key != "terminated"} for row in rows])
+def test_truncated_alone_does_not_mark_the_end_of_every_trajectory(tmp_path, rows):
+    path = write_rows(tmp_path / "1.jsonl", [{key: row[key] for key in row if key != "terminated"} for row in rows])
     with path.open("a", encoding="utf-8") as file:
         file.write('{"group": "a", "traj')
     batch, _, notices = repaired(path)
     assert (len(batch), [notice.row for notice in notices]) == (len(rows), [len(rows) + 1])
 
 
-def test_nothing_left_is_no_batch(tmp_path, rows, write):
-    batch, kept, notices = repaired(write(tmp_path / "1.jsonl", [{**rows[0], "reward": "x"}]))
+def test_nothing_left_is_no_batch(tmp_path, rows):
+    batch, kept, notices = repaired(write_rows(tmp_path / "1.jsonl", [{**rows[0], "reward": "x"}]))
     assert (batch, kept) == (None, [])
     assert len(notices) == 1
 
 
-def test_rows_that_are_all_there_twice_are_one_notice(tmp_path, rows, write):
-    batch, kept, notices = repaired(write(tmp_path / "1.jsonl", rows * 2))
+def test_rows_that_are_all_there_twice_are_one_notice(tmp_path, rows):
+    batch, kept, notices = repaired(write_rows(tmp_path / "1.jsonl", rows * 2))
     assert (batch, kept) == (None, [])
     trajectories = len({row["trajectory"] for row in rows})
     assert [str(notice) for notice in notices] == [
@@ -90,10 +91,10 @@ def test_rows_that_are_all_there_twice_are_one_notice(tmp_path, rows, write):
 
 
 @pytest.mark.parametrize("name", ["success", "penalty", "value", "prompt"])
-def test_what_is_missing_in_one_row_only_takes_its_trajectory(tmp_path, rows, write, name):
+def test_what_is_missing_in_one_row_only_takes_its_trajectory(tmp_path, rows, name):
     rows = [{**row, "success": bool(row["won"]), "penalty": 0, "value": 0.5} for row in rows]
     rows[1][name] = None
-    batch, kept, notices = repaired(write(tmp_path / "1.JSONL", rows))
+    batch, kept, notices = repaired(write_rows(tmp_path / "1.JSONL", rows))
     assert 0 < len(batch) < len(rows)
     assert 1 not in kept
     assert f"column {name!r}: missing value, though other rows have one" in notices[0].message
@@ -108,13 +109,13 @@ def test_ids_of_parquet_may_be_of_a_kind_that_is_no_key(tmp_path, rows):
         assert f"column {name!r}: value of type list cannot be a key" in str(notices[0])
 
 
-def test_a_missing_step_takes_only_its_trajectory_from_steps_from_1(tmp_path, write):
+def test_a_missing_step_takes_only_its_trajectory_from_steps_from_1(tmp_path):
     steps = [("a", 1), ("a", None), ("b", 1), ("b", 2), ("c", 1), ("c", 3)]
     rows = [
         {"group": 0, "trajectory": trajectory, "step": step, "observation": "hall", "reward": 0.0}
         for trajectory, step in steps
     ]
-    _, kept, notices = repaired(write(tmp_path / "1.jsonl", rows))
+    _, kept, notices = repaired(write_rows(tmp_path / "1.jsonl", rows))
     assert kept == [2, 3]
     assert "missing value (None)" in notices[0].message
 

@@ -10,6 +10,7 @@ from hgpo import compute_advantages
 from hgpo.storage.discover import find_step_files
 from hgpo.storage.reading import read_batch, read_intact
 from hgpo.storage.schema import StorageError
+from house import write_rows
 from stored_rollouts import read_rollouts
 
 TASKS = ("6f0c2a9e-0c1b-4f5e-9d3a-0123456789ab", "a1b2c3d4-e5f6-4a7b-8c9d-ba9876543210")
@@ -322,7 +323,7 @@ def test_a_row_without_its_ids_is_lost(tmp_path):
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     odd = next(at for at, row in enumerate(rows) if (int(row["step_index"]), row["traj_uid"]) == (0, "1"))
     rows[odd]["traj_uid"] = None
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(path, rows)
     kept, notices = update_of(path)
     assert kept == ALL - {(TASKS[0], "1")}
     assert notices[0].startswith(f"4.jsonl line {odd + 1}: no trajectory: 'traj_uid' is missing or null")

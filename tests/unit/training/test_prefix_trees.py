@@ -135,7 +135,7 @@ def test_the_size_of_batches_changes_nothing(limit, share_prefixes):
         np.testing.assert_allclose(other, one, atol=1e-5)
 
 
-def test_an_update_is_the_same_with_and_without(tmp_path):
+def test_an_update_is_the_same_with_and_without_shared_prefixes():
     samples = samples_that_share(24)
 
     def updated(share):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from batches import columns
 from hgpo.estimators.transition_graph import transition_graph
@@ -50,7 +50,7 @@ def test_values_solve_their_equations(rows: dict[str, list[object]]) -> None:
         assert np.isclose(value_V[node], target, rtol=1e-6, atol=1e-6 * max(1.0, float(np.abs(batch.reward).max())))
 
 
-@given(st.sampled_from(sorted(CONTENDERS)))
+@pytest.mark.parametrize("name", CONTENDERS)
 def test_every_contender_gives_a_number_for_every_step(name: str) -> None:
     value_N = CONTENDERS[name](two_rollouts())
     assert value_N.shape == (4,)

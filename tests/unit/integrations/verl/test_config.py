@@ -324,6 +324,8 @@ def test_every_setting_of_verl_is_decided_by_a_setting_of_the_recipe_or_fixed() 
         ("actor_rollout_ref.rollout.n", r"is determined by the recipe's rollout\.group_size: set that instead"),
         ("actor_rollout_ref.rollout.val_kwargs", r"determined by the recipe's evaluation\.temperature"),
         ("algorithm.norm_adv_by_std_in_grpo", r"determined by the recipe's advantage\.estimator"),
+        ("critic.enable", r"determined by the recipe's advantage\.estimator"),
+        ("trainer.n_gpus_per_node", r"determined by the recipe's verl\.gpus_per_node: set that instead"),
         ("data.shuffle", r"verl\.overrides\.data\.shuffle cannot be changed"),
         ("trainer.rollout_data_dir", r"determined by the recipe's rollout\.store_every"),
         ("trainer.validation_data_dir", "cannot be changed"),
