@@ -207,7 +207,7 @@ class RunPolicies:
         folder = self.folder(checkpoint)
         if folder is None:
             return self.start_model(), "start"
-        base = self.start_model() if is_adapter(folder) and self._has_start() else None
+        base = self.start_model() if is_adapter(folder) else None
         return open_language_model(
             folder, limits_of(self.settings), device=self.settings.device, base=base
         ), folder.name
