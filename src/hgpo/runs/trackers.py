@@ -137,9 +137,9 @@ def open_trackers(
         RunDirectoryError: `tracking.json` is damaged.
     """
     trackers = Trackers(run, settings, reporter)
-    for name in names:
-        trackers.open(name)
     try:
+        for name in names:
+            trackers.open(name)
         yield trackers
     except BaseException:
         trackers.close(failed=True)
