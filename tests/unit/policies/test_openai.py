@@ -86,5 +86,5 @@ def test_the_number_of_unreadable_answers_leaves_out_rejected_parameters() -> No
     replies = [Reply(rejection, 400), Reply(b"nonsense")]
     with ChatServer(lambda body: replies.pop(0)) as server:
         policy = ServerPolicy(Server(server.url, retries=0), "m", max_response_tokens=8, warn=lambda text: None)
-        with pytest.raises(AnswerFailed, match="^1 unreadable answer of the server; "):
+        with pytest.raises(AnswerFailed, match=r"^1 unreadable answer of the server; "):
             asyncio.run(policy.respond(Request("?"), temperature=0.0))
