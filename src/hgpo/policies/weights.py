@@ -96,12 +96,12 @@ def add_adapter(model: Any, adapter: Adapter, *, seed: int) -> Any:
             raise ValueError(f"policy.lora.targets = {targets!r}: {error}") from error
 
 
-def _unchanged(weight: torch.Tensor) -> torch.Tensor:
-    return weight
-
-
 def save_adapter(
-    model: Any, folder: Path, *, whole: Callable[[torch.Tensor], torch.Tensor] = _unchanged, write: bool = True
+    model: Any,
+    folder: Path,
+    *,
+    whole: Callable[[torch.Tensor], torch.Tensor] = lambda weight: weight,
+    write: bool = True,
 ) -> None:
     """Write the adapter of `model` and the fingerprint of its frozen weights.
 
@@ -256,7 +256,7 @@ def untie(config: Any) -> None:
         part.tie_word_embeddings = False
 
 
-def fingerprint(model: Any, whole: Callable[[torch.Tensor], torch.Tensor] = _unchanged) -> str:
+def fingerprint(model: Any, whole: Callable[[torch.Tensor], torch.Tensor] = lambda weight: weight) -> str:
     """SHA-256 of the frozen weights in the order of their names; `whole` as for `save_adapter`.
 
     Weights are rounded to bfloat16, so that the type in which the model was loaded does not matter.
@@ -281,10 +281,6 @@ def merged_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
     (`shares_head`). Tensors without an adapter are the module's own; do not write to them. With a LoRA adapter
     of peft, a weight is W + ΔW, computed lazily in the wider of both types. Base and adapter do not change: merging in
     place and unmerging would not restore a bfloat16 base.
-
-    Args:
-        model: a model of transformers, or a `peft.PeftModel`.
-
     """
     base = base_model(model)
     adapted = {

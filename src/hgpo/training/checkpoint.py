@@ -162,7 +162,7 @@ def load_critic_layers(path: Path, start: LanguageModel, device: str) -> Any:
         raise unusable(path, "it has no critic, which the run's estimator needs")
     if is_adapter(place):
         return _readable(path, lambda: load_adapter(start.model, place))
-    return _readable(path, lambda: load_model(place, device=device, dtype="float32").eval())
+    return _readable(path, lambda: load_model(place, device=device, dtype="float32"))
 
 
 def open_language_model(
