@@ -315,9 +315,9 @@ def _trackio(run: Path, settings: TrackedSettings, known: TrackerState | None) -
     folder = os.environ["TRACKIO_DIR"] = place("TRACKIO_DIR", run)  # read when trackio is imported
     from accelerate.tracking import TrackioTracker
 
-    resume = "allow" if known else "never"
-    options = {"name": settings["run.name"], "resume": resume, "config": dict(settings)}
-    tracker = TrackioTracker(PROJECT, **options, embed=False, auto_log_cpu=False, auto_log_gpu=False)
+    begun = {"name": known.id, "resume": "allow"} if known else {"name": settings["run.name"], "resume": "never"}
+    quiet = {"embed": False, "auto_log_cpu": False, "auto_log_gpu": False}
+    tracker = TrackioTracker(PROJECT, **begun, **quiet, config=dict(settings))
     _silently(tracker.start)
     command = f"TRACKIO_DIR={shlex.quote(folder)} trackio show --project {PROJECT}"
     return OpenTracker(
