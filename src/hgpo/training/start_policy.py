@@ -23,7 +23,7 @@ from hgpo.policies.weights import Precision, cast, computes_in_bfloat16, has_ada
 from hgpo.rollout.prompts import RolloutRules, fit_prompts
 from hgpo.rollout.records import by_trajectory
 from hgpo.rollout.runner import collect, demonstrate
-from hgpo.runs.checkpoints import seal
+from hgpo.runs.checkpoints import write_checksums
 from hgpo.runs.folder import write_json
 from hgpo.training.checkpoint import saving
 from hgpo.training.load import limits_of, load_language_model, make_backend_policy, with_adapter
@@ -99,7 +99,7 @@ class StartBuilder:
             merge_adapter(language_model.model).save_pretrained(partial)  # the reference has no new adapter
             language_model.tokenizer.save_pretrained(partial)
             write_json(partial / "warm_start.json", report)
-            seal(partial)
+            write_checksums(partial)
             publish(partial, folder)
 
     def _demonstrate(self, rng: np.random.Generator) -> list[tuple[AgentContext, str]]:
