@@ -315,9 +315,9 @@ def _trackio(run: Path, settings: TrackedSettings, known: TrackerState | None) -
     folder = os.environ["TRACKIO_DIR"] = place("TRACKIO_DIR", run)  # read when trackio is imported
     from accelerate.tracking import TrackioTracker
 
-    begun = {"name": known.id, "resume": "allow"} if known else {"name": settings["run.name"], "resume": "never"}
-    quiet = {"embed": False, "auto_log_cpu": False, "auto_log_gpu": False}
-    tracker = TrackioTracker(PROJECT, **begun, **quiet, config=dict(settings))
+    name, resume = (known.id, "allow") if known else (settings["run.name"], "never")
+    options = {"name": name, "resume": resume, "config": dict(settings)}
+    tracker = TrackioTracker(PROJECT, **options, embed=False, auto_log_cpu=False, auto_log_gpu=False)
     _silently(tracker.start)
     command = f"TRACKIO_DIR={shlex.quote(folder)} trackio show --project {PROJECT}"
     return OpenTracker(
