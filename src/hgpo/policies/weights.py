@@ -30,7 +30,6 @@ from hgpo.policies.loading import refuse_incomplete
 
 BASE_FILE = "adapter_base.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
-ALL_LINEAR = "all-linear"
 _BASES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # fingerprints of the frozen weights, by model
 Precision = Literal["auto", "float32", "bfloat16"]
 _WIDE_ENOUGH = 256  # hidden size from which bfloat16 is faster on a CPU: docs/decisions/013-bfloat16-on-cpus.md
@@ -55,7 +54,7 @@ class Adapter:
     rank: int
     alpha: float
     dropout: float = 0.0
-    targets: str | Sequence[str] = ALL_LINEAR
+    targets: str | Sequence[str] = "all-linear"
 
 
 def check_peft() -> None:

@@ -201,7 +201,7 @@ class RunPolicies:
         """The language model of `newest`, `start` or an update's number, and the checkpoint's name.
 
         Raises:
-            RunDirectoryError: the run has no such checkpoint.
+            RunDirectoryError: the run has no such checkpoint, or the start policy under its adapter is missing.
             CheckpointError: the checkpoint is damaged.
         """
         folder = self.folder(checkpoint)

@@ -178,7 +178,7 @@ class StartBuilder:
             "probes": [[probe.update, probe.loss, probe.success] for probe in report.probes],
         }
 
-    def _success(self, policy: AnyPolicy, on_progress: Callable[[int, int], object]) -> float:
+    def _success(self, policy: AnyPolicy, on_progress: Callable[[int, int], None]) -> float:
         """The success rate of `policy` on the probe tasks; frees the policy's memory afterwards."""
         first = self.settings.demonstrations
         tasks = self.tasks[first : first + self.settings.probe_games]
