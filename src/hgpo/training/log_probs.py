@@ -319,8 +319,8 @@ def return_freed_memory() -> bool:
     """Return the C library's free pages to the system; False if the library is not glibc or has no free pages.
 
     glibc keeps freed blocks of up to 32 MiB, such as the tensors of layers. Their sizes differ between sampling and
-    training, so many cannot be reused, and the process would grow with every update. Call this function only between
-    the phases of a training, because pages that are needed again have to be mapped again.
+    training, so many cannot be reused, and the process would grow with every update. Call this function once per
+    mini-batch, not per forward pass, because pages that are needed again have to be mapped again.
     """
     if not sys.platform.startswith("linux"):
         return False
