@@ -39,13 +39,7 @@ from hgpo.policies.base import AsyncPolicy
 from hgpo.rollout.monitor import RolloutMonitor
 from hgpo.rollout.prompts import RolloutRules
 from hgpo.runs.checkpoints import recover
-from hgpo.runs.folder import (
-    RunDirectory,
-    exclusive,
-    new_run,
-    open_run_directory,
-    write_json,
-)
+from hgpo.runs.folder import RunDirectory, exclusive, new_run, open_run_directory, write_json
 from hgpo.runs.load_settings import is_run
 from hgpo.runs.trackers import check_trackers, open_trackers, tracked_settings, tracker_names
 from hgpo.steps import StepBatch
@@ -92,11 +86,14 @@ def train(config: Config, reporter: Reporter, *, started: float | None = None) -
 
 def resume(path: Path, reporter: Reporter, *, started: float | None = None) -> RunDirectory:
     """Continue the run in folder `path` after its newest checkpoint. A complete run is left unchanged."""
+    from hgpo.training.load import use_threads
+
     run, config = open_run_directory(path)
     if run.complete:
         return run
     check_names(config)
     check_trackers(config.tracking, config.run.engine)
+    use_threads(config.run.threads)
     with exclusive(run.path):
         suite = training_suite(config.environment, config.evaluation, config.warm_start)
         _complete(run, config, suite, reporter, started)
@@ -107,10 +104,7 @@ def _complete(
     run: RunDirectory, config: Config, suite: LimitedSuite, reporter: Reporter, started: float | None
 ) -> None:
     """Carry out what is missing in the run: start policy, updates, evaluations, summary."""
-    from hgpo.training.load import use_threads
-
     started = time.monotonic() if started is None else started
-    use_threads(config.run.threads)
     recover(run.checkpoints)
     record_environment(run, config.environment.name, suite)
     prepare_start(run, config, suite, reporter)

@@ -14,7 +14,7 @@ from hgpo.cli.main import main
 from hgpo.config import ConfigError, load_config
 from hgpo.policies.base import Request
 from hgpo.policies.weights import WrongBaseError
-from hgpo.runs.checkpoints import seal
+from hgpo.runs.checkpoints import write_checksums
 from hgpo.runs.folder import RunDirectory, open_run_directory, read_metrics
 from hgpo.training.load import RunPolicies
 
@@ -61,7 +61,7 @@ def test_it_does_not_go_on_beside_other_weights(tmp_path):
     weights = load_file(run.start / "model.safetensors")
     name = next(iter(weights))
     save_file({**weights, name: weights[name] + 1}, run.start / "model.safetensors", {"format": "pt"})
-    seal(run.start)  # as another run's start would be
+    write_checksums(run.start)  # as another run's start would be
     with pytest.raises(WrongBaseError, match="restore the model that the run started with"):
         resume(run.path, quiet())
     shutil.rmtree(run.start)

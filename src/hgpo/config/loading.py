@@ -223,14 +223,14 @@ def check_names(config: Config) -> None:
         if backend != AUTO:
             BACKENDS.check(backend)
         ESTIMATORS.get(estimator)  # before `estimator_options`, which depend on its keywords
-        _check_estimator(config.advantage, config.estimator_options)
+        _check_estimator(config.advantage, config.estimator_options, config.agent.history_length)
     except (ValueError, TypeError) as error:
         raise ConfigError(str(error)) from error
-    _check_history(config.estimator_options, config.agent.history_length)
 
 
-def _check_estimator(advantage: AdvantageSettings, given: Mapping[str, Any]) -> None:
-    """Reject options and a gamma that the estimator does not take, and an estimator that needs other columns."""
+def _check_estimator(advantage: AdvantageSettings, given: Mapping[str, Any], history_length: int) -> None:
+    """Reject options and a gamma that the estimator does not take, columns that trainings do not have, and options that
+    compare more history than the agent remembers."""
     estimator = ESTIMATORS.get(advantage.estimator)
     options = estimator.parse(**given)
     gamma, largest = advantage.gamma, estimator.largest_gamma
@@ -242,13 +242,9 @@ def _check_estimator(advantage: AdvantageSettings, given: Mapping[str, Any]) -> 
             f"{', '.join(sorted(missing))}, which trainings do not have; choose others. Trainings have "
             f"{', '.join(OPTIONAL_BATCH_COLUMNS)}"
         )
-
-
-def _check_history(options: Mapping[str, Any], history_length: int) -> None:
-    """Reject options that compare more history than the agent remembers."""
-    levels = options.get("history_length", 0)
+    levels = given.get("history_length", 0)
     if isinstance(levels, int) and levels > history_length:
-        raise ConfigError(
+        raise ValueError(
             f"advantage.options.history_length = {levels} groups by more history than the agent remembers "
             f"(agent.history_length = {history_length})"
         )

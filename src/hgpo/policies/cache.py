@@ -1,5 +1,5 @@
 """Less work per forward pass: a key-value cache that is written in place, a last layer for some columns only, batches
-of sequences of similar length, and beginnings (prefixes) of prompts that are computed once.
+of sequences of similar length, and prefixes of prompts that are computed once.
 
 transformers' own cache makes a longer copy of itself for every token, and under autocast keeps float32 keys. The cache
 here allocates its memory once, for prompts and responses, in the data type of the model's computation.
@@ -9,7 +9,7 @@ the responses while training. The last layer needs the keys and values of all co
 only for these columns. The restriction saves a third of the time in tiny models of 2 or 3 layers, in large ones little.
 
 Shape suffixes: B rows, H key heads, C capacity in tokens, S visible tokens, Q new tokens, L columns, D head size,
-M moved rows; in batches P prompt and T response tokens; in layouts U prompts, G beginnings, P columns, N prompts in
+M moved rows; in batches P prompt and T response tokens; in layouts U prompts, G prefixes, P columns, N prompts in
 lexical order.
 """
 
@@ -322,7 +322,7 @@ def cheapest_runs(count: int, costs: Callable[[int], NDArray[np.int64]]) -> list
 
 @dataclass(frozen=True, slots=True)
 class PromptLayout:
-    """Prompts as rows: the first `shared` columns have beginnings that prompts share, the other columns have the rest.
+    """Prompts as rows: the first `shared` columns have prefixes that prompts share, the other columns have the rest.
 
     Both parts are padded on the left. Example: `[[5, 6, 7], [5, 6, 8, 9]]`, laid out together, has `shared = 2` and
     `ids_UP = [[5, 6, 8, 9], [5, 6, 0, 7]]`.
@@ -331,10 +331,10 @@ class PromptLayout:
         order_U: the index of the prompt in row u; the longest rest comes first.
         ids_UP: the rows.
         mask_UP: where the rows have a token.
-        shared: number of columns for beginnings; 0 if nothing is shared.
-        ids_GP: the different beginnings, longest first, of `shared` columns.
-        mask_GP: where the beginnings have a token.
-        beginning_U: index in `ids_GP` of row u's beginning; arbitrary for a row that shares none.
+        shared: number of columns for prefixes; 0 if nothing is shared.
+        ids_GP: the different prefixes, longest first, of `shared` columns.
+        mask_GP: where the prefixes have a token.
+        prefix_U: index in `ids_GP` of row u's prefix; arbitrary for a row that shares none.
     """
 
     order_U: NDArray[np.int64]
@@ -343,7 +343,7 @@ class PromptLayout:
     shared: int
     ids_GP: NDArray[np.int64]
     mask_GP: NDArray[np.bool_]
-    beginning_U: NDArray[np.int64]
+    prefix_U: NDArray[np.int64]
 
 
 def lay_out_apart(prompts: Sequence[TokenIds], pad_token: int) -> PromptLayout:
@@ -355,37 +355,37 @@ def lay_out_apart(prompts: Sequence[TokenIds], pad_token: int) -> PromptLayout:
 
 
 def lay_out_together(prompts: Sequence[TokenIds], pad_token: int, *, overhead: int) -> PromptLayout:
-    """Rows with shared beginnings, if these save more than `overhead` tokens; else as `lay_out_apart`.
+    """Rows with shared prefixes, if these save more than `overhead` tokens; else as `lay_out_apart`.
 
     Every rest has at least the prompt's last token, after which the response begins.
     """
     shared_U = shared_tokens(prompts)
     keys = [prompt[:count].tobytes() for prompt, count in zip(prompts, shared_U, strict=True)]
-    beginnings = {key: prompt[:count] for key, prompt, count in zip(keys, prompts, shared_U, strict=True) if count}
-    if int(shared_U.sum()) - sum(map(len, beginnings.values())) <= overhead:
+    prefixes = {key: prompt[:count] for key, prompt, count in zip(keys, prompts, shared_U, strict=True) if count}
+    if int(shared_U.sum()) - sum(map(len, prefixes.values())) <= overhead:
         return lay_out_apart(prompts, pad_token)
-    beginnings = dict(sorted(beginnings.items(), key=lambda item: -len(item[1])))
-    index_of = {key: index for index, key in enumerate(beginnings)}
-    ids_GP, mask_GP = pad_left([*beginnings.values()], pad_token)
+    prefixes = dict(sorted(prefixes.items(), key=lambda item: -len(item[1])))
+    index_of = {key: index for index, key in enumerate(prefixes)}
+    ids_GP, mask_GP = pad_left([*prefixes.values()], pad_token)
     order_U = np.argsort([count - len(prompt) for prompt, count in zip(prompts, shared_U, strict=True)], kind="stable")
-    beginning_U = np.array([index_of.get(keys[index], 0) for index in order_U])
+    prefix_U = np.array([index_of.get(keys[index], 0) for index in order_U])
     ids_UR, mask_UR = pad_left([prompts[index][shared_U[index] :] for index in order_U], pad_token)
-    mask_US = mask_GP[beginning_U] & (shared_U[order_U] > 0)[:, None]
+    mask_US = mask_GP[prefix_U] & (shared_U[order_U] > 0)[:, None]
     return PromptLayout(
         order_U,
-        np.concatenate([np.where(mask_US, ids_GP[beginning_U], pad_token), ids_UR], axis=1),
+        np.concatenate([np.where(mask_US, ids_GP[prefix_U], pad_token), ids_UR], axis=1),
         np.concatenate([mask_US, mask_UR], axis=1),
         ids_GP.shape[1],
         ids_GP,
         mask_GP,
-        beginning_U,
+        prefix_U,
     )
 
 
 def shared_tokens(prompts: Sequence[TokenIds]) -> NDArray[np.int64]:
-    """The length of the beginning that each prompt shares with others, int64[U], so that the total of tokens is least.
+    """The length of the prefix that each prompt shares with others, int64[U], so that the total of tokens is least.
 
-    Runs of prompts in lexical order share a beginning; the tokens of a run are its beginning, once, and every rest.
+    Runs of prompts in lexical order share a prefix; the tokens of a run are its prefix, once, and every rest.
 
     Example: `shared_tokens([[5, 6, 7], [5, 6, 8], [9]])` -> `[2, 2, 0]`.
     """
@@ -395,7 +395,7 @@ def shared_tokens(prompts: Sequence[TokenIds]) -> NDArray[np.int64]:
     )
 
     def added(end: int) -> NDArray[np.int64]:
-        """The negative savings of runs: all but one prompt of a run save the common beginning."""
+        """The negative savings of runs: all but one prompt of a run save the common prefix."""
         common_N = np.minimum.accumulate(alike_N[: end - 1][::-1])[::-1]
         return np.append(-common_N * np.arange(end - 1, 0, -1), 0)
 

@@ -126,9 +126,7 @@ def load_model(
             **options,
         )
     misshapen = [key if isinstance(key, str) else key[0] for key in found["mismatched_keys"]]
-    refuse_incomplete(
-        source, missing=found["missing_keys"], surplus=found["unexpected_keys"], misshapen=sorted(misshapen)
-    )
+    refuse_incomplete(source, missing=found["missing_keys"], surplus=found["unexpected_keys"], misshapen=misshapen)
     if getattr(model.config.get_text_config(), "attn_logit_softcapping", None):
         model.set_attn_implementation("eager")  # PyTorch's attention ignores the cap (Gemma 2)
     model.to(where).eval()
@@ -140,11 +138,12 @@ def refuse_incomplete(
 ) -> None:
     """Raise an `IncompleteModelError` if any name is given."""
     problems = [
-        f"{what} {', '.join(sorted(names)[:_MOST_NAMES])}{f' and {len(names) - _MOST_NAMES} more' * more}"
-        for what, names, more in (
-            ("lacks the weights", missing, len(missing) > _MOST_NAMES),
-            ("has weights that the model does not know:", surplus, len(surplus) > _MOST_NAMES),
-            ("has weights of another shape:", misshapen, len(misshapen) > _MOST_NAMES),
+        f"{what} {', '.join(sorted(names)[:_MOST_NAMES])}"
+        + (f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "")
+        for what, names in (
+            ("lacks the weights", missing),
+            ("has weights that the model does not know:", surplus),
+            ("has weights of another shape:", misshapen),
         )
         if names
     ]

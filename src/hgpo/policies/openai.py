@@ -21,6 +21,7 @@ from hgpo.options import converted_options
 from hgpo.policies.base import NO_LOG_PROBS, NO_TOKENS, ContextFull, Request, RequestUsage, Response, check_temperature
 from hgpo.policies.native_tools import calls_as_text, native_messages, native_tools
 from hgpo.policies.replies import ServerError, called_functions, error_of, name_of, read_error, text_of, token_count
+from hgpo.utils.text import counted
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -158,22 +159,23 @@ class ServerPolicy:
             ValueError: the temperature is negative or not finite.
         """
         check_temperature(temperature)
-        tries = unreadable = 0
+        began = time.perf_counter()
+        failed = unreadable = 0
         while True:
-            began, body = time.perf_counter(), self.body(request, temperature)
+            body = self.body(request, temperature)
             try:
-                completion, tried = await self._send(body)
+                completion, sent = await self._send(body)
             except _ParameterRejected as rejected:
-                tries += 1
+                failed += 1
                 self._adapt(rejected.name, rejected.error, body["extra_body"])
             except UnreadableAnswer as error:
-                tries, unreadable = tries + 1, unreadable + 1
+                failed, unreadable = failed + 1, unreadable + 1
                 if unreadable > self.server.retries:
-                    many = f"{tries} answers of the server were unreadable"
-                    raise AnswerFailed(f"{many}; the last one: {error}") from error
+                    many = counted(unreadable, "unreadable answer")
+                    raise AnswerFailed(f"{many} of the server; the last one: {error}") from error
                 await asyncio.sleep(min(_UNREADABLE_WAIT * 2 ** (unreadable - 1), 8.0))
             else:
-                response = self.read(completion, body, tries + tried, time.perf_counter() - began)
+                response = self.read(completion, body, failed + sent, time.perf_counter() - began)
                 if self._counts_tokens and response.usage is not None and response.usage.estimated:
                     self._counts_tokens = False
                     self._warn(f"{self.server.url} does not report all tokens: estimating 1 token per 4 characters")

@@ -9,7 +9,7 @@ copies keys and values once per query head; for one new token, `attend` passes t
 queries of that head instead. On an accelerator, transformers checks for every token whether the mask hides anything,
 which makes the host wait; `decoding_mask` omits the check.
 
-Shape suffixes: B rows, U distinct prompts, G shared beginnings, A rows still being written, P prompt tokens, Q new and
+Shape suffixes: B rows, U distinct prompts, G shared prefixes, A rows still being written, P prompt tokens, Q new and
 S cached tokens, T response tokens, V vocabulary; in attention H query heads, K key heads, G query heads per key head,
 D head size.
 """
@@ -133,7 +133,7 @@ def sample_responses(
 ) -> list[SampledTokens]:
     """Sample one response per prompt, at most `max_tokens` long, all rows together.
 
-    Identical prompts (the first step of a group) and shared beginnings of prompts are computed once. Finished rows
+    Identical prompts (the first step of a group) and shared prefixes of prompts are computed once. Finished rows
     leave the batch: on a CPU at once, on an accelerator every few tokens, since finding them makes the host wait.
 
     Args:
@@ -244,10 +244,10 @@ class _Decoder:
         return apart
 
     def _forward_prompts(self, layout: PromptLayout) -> torch.Tensor:
-        """Logits [U, V] after each prompt; shared beginnings are computed first."""
+        """Logits [U, V] after each prompt; shared prefixes are computed first."""
         if layout.shared:
             self._forward_parts(layout.ids_GP, layout.mask_GP, 0)
-            select_rows(self._cache, torch.from_numpy(layout.beginning_U), self.device)
+            select_rows(self._cache, torch.from_numpy(layout.prefix_U), self.device)
         return self._forward_parts(layout.ids_UP, layout.mask_UP, layout.shared)
 
     def _forward_parts(self, ids_UP: NDArray[np.int64], mask_UP: NDArray[np.bool_], known: int) -> torch.Tensor:

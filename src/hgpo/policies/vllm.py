@@ -31,9 +31,9 @@ from hgpo.policies.base import Request, Response, TokenIds, check_temperature
 from hgpo.policies.language_model import LanguageModel, check_positions
 from hgpo.policies.weights import base_model, computes_in_bfloat16, merged_weights, shares_head, untie
 
-_CPU_CACHE_BYTES = 2 * 2**30
-_CPU_BATCH_TOKENS = 4096
+CPU_CACHE_BYTES = 2 * 2**30
 GPU_SHARE = 0.3
+_CPU_BATCH_TOKENS = 4096
 _DISCARDED = 2  # vLLM's level of sleep that keeps neither weights nor cache
 _ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",  # other messages would break the display of a run
@@ -69,7 +69,7 @@ def make_vllm_policy(
         "max_model_len": length,
         "max_num_seqs": max_num_seqs,
         "gpu_memory_utilization": gpu_memory_utilization,
-        "kv_cache_memory_bytes": _CPU_CACHE_BYTES if on_cpu else None,
+        "kv_cache_memory_bytes": CPU_CACHE_BYTES if on_cpu else None,
         "enforce_eager": on_cpu if enforce_eager is None else enforce_eager,
         "enable_sleep_mode": not on_cpu,
     }

@@ -30,7 +30,6 @@ from hgpo.policies.loading import refuse_incomplete
 
 BASE_FILE = "adapter_base.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
-ALL_LINEAR = "all-linear"
 _BASES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # fingerprints of the frozen weights, by model
 Precision = Literal["auto", "float32", "bfloat16"]
 _WIDE_ENOUGH = 256  # hidden size from which bfloat16 is faster on a CPU: docs/decisions/013-bfloat16-on-cpus.md
@@ -55,7 +54,7 @@ class Adapter:
     rank: int
     alpha: float
     dropout: float = 0.0
-    targets: str | Sequence[str] = ALL_LINEAR
+    targets: str | Sequence[str] = "all-linear"
 
 
 def check_peft() -> None:
@@ -96,12 +95,12 @@ def add_adapter(model: Any, adapter: Adapter, *, seed: int) -> Any:
             raise ValueError(f"policy.lora.targets = {targets!r}: {error}") from error
 
 
-def _unchanged(weight: torch.Tensor) -> torch.Tensor:
-    return weight
-
-
 def save_adapter(
-    model: Any, folder: Path, *, whole: Callable[[torch.Tensor], torch.Tensor] = _unchanged, write: bool = True
+    model: Any,
+    folder: Path,
+    *,
+    whole: Callable[[torch.Tensor], torch.Tensor] = lambda weight: weight,
+    write: bool = True,
 ) -> None:
     """Write the adapter of `model` and the fingerprint of its frozen weights.
 
@@ -256,7 +255,7 @@ def untie(config: Any) -> None:
         part.tie_word_embeddings = False
 
 
-def fingerprint(model: Any, whole: Callable[[torch.Tensor], torch.Tensor] = _unchanged) -> str:
+def fingerprint(model: Any, whole: Callable[[torch.Tensor], torch.Tensor] = lambda weight: weight) -> str:
     """SHA-256 of the frozen weights in the order of their names; `whole` as for `save_adapter`.
 
     Weights are rounded to bfloat16, so that the type in which the model was loaded does not matter.
@@ -281,10 +280,6 @@ def merged_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
     (`shares_head`). Tensors without an adapter are the module's own; do not write to them. With a LoRA adapter
     of peft, a weight is W + ΔW, computed lazily in the wider of both types. Base and adapter do not change: merging in
     place and unmerging would not restore a bfloat16 base.
-
-    Args:
-        model: a model of transformers, or a `peft.PeftModel`.
-
     """
     base = base_model(model)
     adapted = {

@@ -158,13 +158,13 @@ class ChangedFileError(ValueError):
         self.path, self.problem = path, problem
 
 
-def seal(folder: Path) -> None:
+def write_checksums(folder: Path) -> None:
     """Write `CONTENTS_FILE`, the checksums of all other files in the folder."""
     (folder / CONTENTS_FILE).unlink(missing_ok=True)
     _write_contents(folder, CONTENTS_FILE, {})
 
 
-def check_seal(folder: Path) -> None:
+def check_checksums(folder: Path) -> None:
     """Check a folder against its `CONTENTS_FILE`.
 
     Raises:
@@ -174,7 +174,7 @@ def check_seal(folder: Path) -> None:
 
 
 def content_digest(folder: Path) -> str:
-    """One SHA-256 of all files that a checkpoint or a sealed folder lists, from their checksums.
+    """One SHA-256 of all files that a checkpoint or `CONTENTS_FILE` lists, from their checksums.
 
     Raises:
         ChangedFileError: The list has changed, or a file is missing or has another size.
@@ -183,7 +183,7 @@ def content_digest(folder: Path) -> str:
 
 
 def listed_files(folder: Path) -> dict[str, dict[str, Any]]:
-    """Size and SHA-256 of all files that a checkpoint or a sealed folder lists, by path in the folder.
+    """Size and SHA-256 of all files that a checkpoint or `CONTENTS_FILE` lists, by path in the folder.
 
     Raises:
         ChangedFileError: The list has changed, or a file is missing or has another size.

@@ -137,9 +137,9 @@ def open_trackers(
         RunDirectoryError: `tracking.json` is damaged.
     """
     trackers = Trackers(run, settings, reporter)
-    for name in names:
-        trackers.open(name)
     try:
+        for name in names:
+            trackers.open(name)
         yield trackers
     except BaseException:
         trackers.close(failed=True)
@@ -315,8 +315,8 @@ def _trackio(run: Path, settings: TrackedSettings, known: TrackerState | None) -
     folder = os.environ["TRACKIO_DIR"] = place("TRACKIO_DIR", run)  # read when trackio is imported
     from accelerate.tracking import TrackioTracker
 
-    resume = "allow" if known else "never"
-    options = {"name": settings["run.name"], "resume": resume, "config": dict(settings)}
+    name, resume = (known.id, "allow") if known else (settings["run.name"], "never")
+    options = {"name": name, "resume": resume, "config": dict(settings)}
     tracker = TrackioTracker(PROJECT, **options, embed=False, auto_log_cpu=False, auto_log_gpu=False)
     _silently(tracker.start)
     command = f"TRACKIO_DIR={shlex.quote(folder)} trackio show --project {PROJECT}"

@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from hgpo.config import TrainingSettings
 from hgpo.policies.language_model import GenerationLimits, LanguageModel
 from hgpo.policies.loading import is_adapter, load_model, load_tokenizer, resolve_device
-from hgpo.policies.weights import WrongBaseError, has_adapter, load_adapter, save_adapter
+from hgpo.policies.weights import WrongBaseError, check_peft, has_adapter, load_adapter, save_adapter
 from hgpo.runs.checkpoints import check_bytes, unusable, whole_checkpoint
 from hgpo.training.critic import Critic
 from hgpo.training.update import make_optimizer
@@ -162,7 +162,7 @@ def load_critic_layers(path: Path, start: LanguageModel, device: str) -> Any:
         raise unusable(path, "it has no critic, which the run's estimator needs")
     if is_adapter(place):
         return _readable(path, lambda: load_adapter(start.model, place))
-    return _readable(path, lambda: load_model(place, device=device, dtype="float32").eval())
+    return _readable(path, lambda: load_model(place, device=device, dtype="float32"))
 
 
 def open_language_model(
@@ -185,8 +185,9 @@ def open_language_model(
 
 
 def _open(path: Path, limits: GenerationLimits | None, device: str, base: LanguageModel | None) -> LanguageModel:
-    resolve_device(device)  # a missing device is not an error of the checkpoint
+    resolve_device(device)  # neither a missing device nor a missing package is an error of the checkpoint
     if is_adapter(path):
+        check_peft()
         if base is None:
             raise ValueError(f"{path} contains an adapter: pass its base model as `base`")
         return base.changed(lambda model: _readable(path, lambda: load_adapter(model, path)))
@@ -200,7 +201,7 @@ def _open(path: Path, limits: GenerationLimits | None, device: str, base: Langua
 def _readable(path: Path, load: Callable[[], Any]) -> Any:
     try:
         return load()
-    except (WrongBaseError, PermissionError, UnicodeEncodeError):
+    except (WrongBaseError, PermissionError, UnicodeEncodeError, torch.OutOfMemoryError):
         raise  # the checkpoint is not damaged
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise unusable(path, error) from error

@@ -16,7 +16,7 @@ from hgpo.policies.language_model import COMPUTING, GenerationLimits, LanguageMo
 from hgpo.policies.loading import check_source, is_adapter, resolve_device
 from hgpo.policies.vllm import GPU_SHARE
 from hgpo.policies.weights import Adapter, add_adapter, check_peft
-from hgpo.runs.checkpoints import ChangedFileError, check_seal, content_digest, newest_complete, numbered
+from hgpo.runs.checkpoints import ChangedFileError, check_checksums, content_digest, newest_complete, numbered
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, resume_command
 from hgpo.training.checkpoint import open_language_model
 
@@ -178,7 +178,7 @@ class RunPolicies:
         if not self.warm_start:
             return self.settings.model
         try:
-            check_seal(self.run.start)
+            check_checksums(self.run.start)
         except ChangedFileError as error:
             raise RunDirectoryError(
                 f"{error}. The start policy of the run is damaged: restore {self.run.start} from a copy, or "
@@ -201,13 +201,13 @@ class RunPolicies:
         """The language model of `newest`, `start` or an update's number, and the checkpoint's name.
 
         Raises:
-            RunDirectoryError: the run has no such checkpoint.
+            RunDirectoryError: the run has no such checkpoint, or the start policy under its adapter is missing.
             CheckpointError: the checkpoint is damaged.
         """
         folder = self.folder(checkpoint)
         if folder is None:
             return self.start_model(), "start"
-        base = self.start_model() if is_adapter(folder) and self._has_start() else None
+        base = self.start_model() if is_adapter(folder) else None
         return open_language_model(
             folder, limits_of(self.settings), device=self.settings.device, base=base
         ), folder.name

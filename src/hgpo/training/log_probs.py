@@ -17,7 +17,7 @@ import gc
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -117,8 +117,7 @@ def token_log_probs(
     first, place = distinct(samples)
     chosen = [samples[row] for row in first]
     chunk = max(1, max_logits // model.config.get_text_config().vocab_size)
-    recomputes = recompute_layers and torch.is_grad_enabled()
-    config = _LogProbConfig(temperature, precision, entropy, chunk, recomputes, prompt_ends)
+    config = _LogProbConfig(temperature, precision, entropy, chunk, recompute_layers, prompt_ends)
     found = (
         _rows_log_probs(model, chosen, config)
         if row_tokens is None
@@ -138,9 +137,6 @@ class _LogProbConfig:
     recompute_layers: bool
     prompt_ends: bool
 
-    def layers(self, model: Any) -> AbstractContextManager[Any]:
-        return recomputed_layers(model) if self.recompute_layers else nullcontext()
-
 
 def _rows_log_probs(model: Any, samples: Sequence[Sample], config: _LogProbConfig) -> TokenLogProbs:
     """`token_log_probs` of distinct samples, with one row per sample."""
@@ -153,12 +149,12 @@ def _rows_log_probs(model: Any, samples: Sequence[Sample], config: _LogProbConfi
                 f"critic.shared = true needs a model whose logits are head(hidden states), and {type(model).__name__} "
                 "is none; set critic.shared = false"
             )
-        with autocast(model, config.precision), config.layers(model):
+        with autocast(model, config.precision), recomputed_layers(model, config.recompute_layers):
             logits_BTV = model(**inputs, logits_to_keep=token_BT.shape[1], **columns).logits
         return TokenLogProbs(*log_probs_of_logits(logits_BTV, token_BT, config.temperature, config.entropy), mask_BT)
     body, head = parts
     with autocast(model, config.precision):
-        with config.layers(model):
+        with recomputed_layers(model, config.recompute_layers):
             hidden_BTH = body(**inputs, **columns).last_hidden_state[:, -token_BT.shape[1] :]
         found_M = _hidden_log_probs(head, hidden_BTH[mask_BT], token_BT[mask_BT], config)
     return _spread(*found_M, mask_BT, hidden_BTH[:, 0] if config.prompt_ends else None)
@@ -176,7 +172,7 @@ def _trees_log_probs(model: Any, samples: Sequence[Sample], config: _LogProbConf
     assert parts is not None, "a model that accepts trees has a separate head"
     body, head = parts
     with autocast(model, config.precision):
-        with config.layers(model):
+        with recomputed_layers(model, config.recompute_layers):
             hidden_RWH = body(**packed.inputs).last_hidden_state
         found_U = _hidden_log_probs(head, hidden_RWH[row_U, position_U], token_U, config)
     place_on_device_M = torch.from_numpy(place_M.reshape(-1)).to(model.device)
@@ -292,14 +288,18 @@ def response_log_probs(
 
 
 @contextmanager
-def recomputed_layers(model: Any) -> Iterator[None]:
+def recomputed_layers(model: Any, wanted: bool = True) -> Iterator[None]:
     """In the block, forward passes store only the inputs of layers (gradient checkpointing); they may use no cache.
 
-    transformers does so only in training mode, which would switch dropout on.
+    If it is not `wanted`, or there are no gradients, nothing changes. transformers recomputes layers only in training
+    mode, which would switch dropout on.
 
     Raises:
         ValueError: the model has no layers that can be recomputed.
     """
+    if not (wanted and torch.is_grad_enabled()):
+        yield
+        return
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:
         raise ValueError(
@@ -319,8 +319,8 @@ def return_freed_memory() -> bool:
     """Return the C library's free pages to the system; False if the library is not glibc or has no free pages.
 
     glibc keeps freed blocks of up to 32 MiB, such as the tensors of layers. Their sizes differ between sampling and
-    training, so many cannot be reused, and the process would grow with every update. Call this function only between
-    the phases of a training, because pages that are needed again have to be mapped again.
+    training, so many cannot be reused, and the process would grow with every update. Call this function once per
+    mini-batch, not per forward pass, because pages that are needed again have to be mapped again.
     """
     if not sys.platform.startswith("linux"):
         return False

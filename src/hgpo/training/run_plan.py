@@ -21,7 +21,7 @@ from hgpo.options import converted_options
 from hgpo.policies.backends import AUTO, BACKENDS, DEFAULT
 from hgpo.policies.loading import load_model_config, resolve_device
 from hgpo.policies.local import batch_limits
-from hgpo.policies.vllm import GPU_SHARE
+from hgpo.policies.vllm import CPU_CACHE_BYTES, GPU_SHARE
 from hgpo.policies.weights import computes_in_bfloat16
 from hgpo.runs.metrics import GIB, memory_field, status_bytes
 from hgpo.utils.progress import Reporter
@@ -218,6 +218,8 @@ def estimate_memory(
         activations = model.activation_bytes(tokens, number, training.gradient_checkpointing)
         return {"activations": activations, "logits": 5 * _FLOAT * logits}  # log-probs, probabilities, gradients
 
+    if backend == "vllm" and device.type == "cpu":
+        used["vLLM's cache"] = CPU_CACHE_BYTES  # also during updates
     if own_critic:
         used["critic"] = 4 * _FLOAT * trained + number * bool(policy.lora.rank) * model.parameters
     phases = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,18 @@ from hgpo.config import PolicySettings, TrainingSettings, WarmStartSettings
 from hgpo.envs.base import Expert, Task
 from hgpo.evaluation.result_files import percent
 from hgpo.messages import Conversation, as_text
-from hgpo.policies.base import release_memory
+from hgpo.policies.base import AnyPolicy, release_memory
 from hgpo.policies.language_model import LanguageModel
 from hgpo.policies.loading import resolve_device
 from hgpo.policies.weights import Precision, cast, computes_in_bfloat16, has_adapter, merge_adapter
 from hgpo.rollout.prompts import RolloutRules, fit_prompts
 from hgpo.rollout.records import by_trajectory
 from hgpo.rollout.runner import collect, demonstrate
-from hgpo.runs.checkpoints import seal
+from hgpo.runs.checkpoints import write_checksums
 from hgpo.runs.folder import write_json
 from hgpo.training.checkpoint import saving
 from hgpo.training.load import limits_of, load_language_model, make_backend_policy, with_adapter
-from hgpo.training.warm_start import WarmStart
+from hgpo.training.warm_start import WarmStart, WarmStartReport
 from hgpo.utils.files import delete_folder, publish
 from hgpo.utils.progress import Reporter
 from hgpo.utils.text import counted
@@ -99,7 +99,7 @@ class StartBuilder:
             merge_adapter(language_model.model).save_pretrained(partial)  # the reference has no new adapter
             language_model.tokenizer.save_pretrained(partial)
             write_json(partial / "warm_start.json", report)
-            seal(partial)
+            write_checksums(partial)
             publish(partial, folder)
 
     def _demonstrate(self, rng: np.random.Generator) -> list[tuple[AgentContext, str]]:
@@ -143,15 +143,14 @@ class StartBuilder:
         rng: np.random.Generator,
     ) -> dict[str, Any]:
         """Fine-tune on the demonstrations, probe on other training tasks; return the content of warm_start.json."""
-        settings, reporter = self.settings, self.reporter
-        probe_tasks = self.tasks[settings.demonstrations : settings.demonstrations + settings.probe_games]
-        parameters = sum(parameter.numel() for parameter in language_model.model.parameters())
-        reporter.say(f"Imitating the demonstrations with a model of {parameters:,} parameters")
+        settings, model = self.settings, language_model.model
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        self.reporter.say(f"Imitating the demonstrations with a model of {parameters:,} parameters")
         policy = make_backend_policy(self.policy, language_model)
         release_memory(policy)
         updates_taken = 0
 
-        with reporter.counting("imitating") as count:
+        with self.reporter.counting("imitating") as count:
 
             def show_update(updates: int, loss: float) -> None:
                 nonlocal updates_taken
@@ -162,35 +161,14 @@ class StartBuilder:
                 count(updates_taken, settings.max_updates, f"probing: {done} of {tasks} tasks")
 
             def success() -> float:
-                policy.take_weights(language_model.model)
-                rules, rng = replace(self.rules, temperature=self.temperature), np.random.default_rng(self.seed)
-                steps = collect(probe_tasks, policy, rules, rng, on_progress=show_probe)
-                release_memory(policy)
-                won = float(np.mean([trajectory[-1].won for trajectory in by_trajectory(steps)]))
-                tasks = counted(len(probe_tasks), "task")
-                reporter.say(f"  warm start: success {percent(won)} on {tasks} without demonstrations")
-                return won
-
-            def show_rollback(won: float, update: int, interval: int) -> None:
-                reporter.say(
-                    f"  {percent(won)} exceeds warm_start.target_high = {percent(settings.target_high)}, which leaves "
-                    f"too little to learn: back to supervised update {update}; next evaluation after "
-                    f"{counted(interval, 'update')}"
-                )
+                policy.take_weights(model)
+                return self._success(policy, show_probe)
 
             warm_start = WarmStart(language_model, settings, rng, self.training)
             pairs = self._pairs(demonstrations, language_model)
-            report = warm_start.run(pairs, success, show_update, show_rollback)
+            report = warm_start.run(pairs, success, show_update, self._say_rollback)
         if report.stopped != "target":
-            reasons = {
-                "overshoot": "a single update jumps over the target",
-                "budget": f"warm_start.max_updates = {settings.max_updates} are used up",
-            }
-            reporter.say(
-                f"  the warm start ended ({report.stopped}: {reasons[report.stopped]}) with the model of supervised "
-                f"update {report.update}, at {percent(report.success)}, outside its target of "
-                f"{percent(settings.target_low)} to {percent(settings.target_high)}"
-            )
+            self._say_missed_target(report)
         return {
             "stopped": report.stopped,
             "success": report.success,
@@ -199,6 +177,37 @@ class StartBuilder:
             "demonstrated_steps": len(demonstrations),
             "probes": [[probe.update, probe.loss, probe.success] for probe in report.probes],
         }
+
+    def _success(self, policy: AnyPolicy, on_progress: Callable[[int, int], None]) -> float:
+        """The success rate of `policy` on the probe tasks; frees the policy's memory afterwards."""
+        first = self.settings.demonstrations
+        tasks = self.tasks[first : first + self.settings.probe_games]
+        rules, rng = replace(self.rules, temperature=self.temperature), np.random.default_rng(self.seed)
+        steps = collect(tasks, policy, rules, rng, on_progress=on_progress)
+        release_memory(policy)
+        won = float(np.mean([trajectory[-1].won for trajectory in by_trajectory(steps)]))
+        probed = counted(len(tasks), "task")
+        self.reporter.say(f"  warm start: success {percent(won)} on {probed} without demonstrations")
+        return won
+
+    def _say_rollback(self, won: float, update: int, interval: int) -> None:
+        self.reporter.say(
+            f"  {percent(won)} exceeds warm_start.target_high = {percent(self.settings.target_high)}, which leaves "
+            f"too little to learn: back to supervised update {update}; next evaluation after "
+            f"{counted(interval, 'update')}"
+        )
+
+    def _say_missed_target(self, report: WarmStartReport) -> None:
+        settings = self.settings
+        reasons = {
+            "overshoot": "a single update jumps over the target",
+            "budget": f"warm_start.max_updates = {settings.max_updates} are used up",
+        }
+        self.reporter.say(
+            f"  the warm start ended ({report.stopped}: {reasons[report.stopped]}) with the model of supervised "
+            f"update {report.update}, at {percent(report.success)}, outside its target of "
+            f"{percent(settings.target_low)} to {percent(settings.target_high)}"
+        )
 
     def _pairs(
         self, demonstrations: Sequence[tuple[AgentContext, str]], language_model: LanguageModel

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hgpo.config import TrainingSettings
 from hgpo.policies.weights import Precision, adapter_dropout, adapter_off, has_adapter
 from hgpo.training.batching import Sample, SharePrefixes
-from hgpo.training.log_probs import response_log_probs, times_lowered, token_log_probs, within_memory
+from hgpo.training.log_probs import TokenLogProbs, response_log_probs, times_lowered, token_log_probs, within_memory
 from hgpo.training.losses import (
     LOSSES,
     Clip,
@@ -380,11 +380,33 @@ def _micro_batch_loss(
         row_tokens=width,
         prompt_ends=trained.critic is not None,
     )
-    log_prob_BT, mask_BT = found.log_prob_BT, found.mask_BT
+    weight_B = found.log_prob_BT.new_tensor(batch.weights.weight_B[rows])
+    parts = {
+        name: weighted_mean(value_BT, found.mask_BT, weight_B, batch.weights.divisor)
+        if name in _TERMS
+        else token_mean(value_BT, found.mask_BT, batch.tokens)
+        for name, value_BT in _token_values(targets, found, settings).items()
+    }
+    parts["loss"] = parts["policy_loss"] - settings.entropy_coefficient * parts["entropy"]
+    if "kl" in parts:
+        parts["loss"] = parts["loss"] + settings.kl_coefficient * parts["kl"]
+    if trained.critic is not None:
+        assert found.prompt_end_BH is not None, "it was asked for"
+        value_B = trained.critic.normal_values(found.prompt_end_BH)
+        parts |= value_loss_parts(value_B, samples, trained.critic.value_clip, len(batch.targets))
+        parts["loss"] = parts["loss"] + trained.critic.loss_weight * parts["critic_loss"]
+    return parts
+
+
+def _token_values(
+    targets: Sequence[_Target], found: TokenLogProbs, settings: TrainingSettings
+) -> dict[str, torch.Tensor]:
+    """The policy loss and the metrics of every token, [B, T]; "kl" only with reference log-probs."""
+    log_prob_BT = found.log_prob_BT
     old_log_prob_BT = _stack([target.old for target in targets], log_prob_BT)
-    advantage_B1 = log_prob_BT.new_tensor([[sample.advantage] for sample in samples])
+    advantage_B1 = log_prob_BT.new_tensor([[target.sample.advantage] for target in targets])
     policy = LOSSES[settings.loss](
-        ResponseTokens(log_prob_BT, old_log_prob_BT, advantage_B1, mask_BT),
+        ResponseTokens(log_prob_BT, old_log_prob_BT, advantage_B1, found.mask_BT),
         Clip(settings.clip_low, settings.clip_high, settings.dual_clip),
     )
     assert found.entropy_BT is not None, "it was asked for"
@@ -399,22 +421,7 @@ def _micro_batch_loss(
     references = [target.reference for target in targets if target.reference is not None]
     if references:
         values_BT["kl"] = k3_divergence(log_prob_BT, _stack(references, log_prob_BT))
-    weight_B = log_prob_BT.new_tensor(batch.weights.weight_B[rows])
-    parts = {
-        name: weighted_mean(value_BT, mask_BT, weight_B, batch.weights.divisor)
-        if name in _TERMS
-        else token_mean(value_BT, mask_BT, batch.tokens)
-        for name, value_BT in values_BT.items()
-    }
-    parts["loss"] = parts["policy_loss"] - settings.entropy_coefficient * parts["entropy"]
-    if references:
-        parts["loss"] = parts["loss"] + settings.kl_coefficient * parts["kl"]
-    if trained.critic is not None:
-        assert found.prompt_end_BH is not None, "it was asked for"
-        value_B = trained.critic.normal_values(found.prompt_end_BH)
-        parts |= value_loss_parts(value_B, samples, trained.critic.value_clip, len(batch.targets))
-        parts["loss"] = parts["loss"] + trained.critic.loss_weight * parts["critic_loss"]
-    return parts
+    return values_BT
 
 
 def _numbers(parts: dict[str, torch.Tensor]) -> Metrics:

@@ -10,7 +10,6 @@ al. 2016 (PopArt), arXiv 1602.07714, section 2.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
@@ -153,8 +152,7 @@ def prompt_end_states(
     first, place_B = distinct(samples)
     chosen = [samples[row] for row in first]
     body = base_model(model).base_model
-    recomputes = recompute_layers and torch.is_grad_enabled()
-    with recomputed_layers(model) if recomputes else nullcontext():
+    with recomputed_layers(model, recompute_layers):
         if row_tokens is None:
             inputs, token_BT, _ = lay_out(chosen, model.device)
             columns = last_columns(model, token_BT.shape[1])

@@ -124,14 +124,14 @@ def test_log_probs_are_those_of_a_fresh_forward_pass(family):
     assert_scored_alike(model, prompts, sample(model, prompts, uniform_BT, 0.7), 0.7)
 
 
-def test_a_model_that_measures_distances_in_columns_shares_no_beginnings(monkeypatch):
+def test_a_model_that_measures_distances_in_columns_shares_no_prefixes(monkeypatch):
     monkeypatch.setattr(sampling, "_SHARE_FROM", 0)
     monkeypatch.setattr(sampling, "_CPU", sampling._Pace(0, 1))
     config = AutoConfig.for_model(
         "mpt", vocab_size=VOCABULARY, d_model=16, n_layers=2, n_heads=2, initializer_range=0.5
     )
-    model, beginning = AutoModelForCausalLM.from_config(config).eval(), np.arange(3, 23, dtype=np.int32)
-    prompts = [np.append(beginning, np.full(count, 30, dtype=np.int32)) for count in (1, 9)]
+    model, prefix = AutoModelForCausalLM.from_config(config).eval(), np.arange(3, 23, dtype=np.int32)
+    prompts = [np.append(prefix, np.full(count, 30, dtype=np.int32)) for count in (1, 9)]
     assert_scored_alike(model, prompts, sample(model, prompts), 1.0)
 
 

@@ -10,9 +10,10 @@ import time
 import numpy as np
 import pytest
 
-from chat_server import ChatServer, says
+from chat_server import ChatServer, Reply, says
+from hgpo.policies import openai
 from hgpo.policies.base import Request
-from hgpo.policies.openai import Server, ServerPolicy
+from hgpo.policies.openai import AnswerFailed, Server, ServerPolicy
 
 
 def ask_many(policy: ServerPolicy) -> set[str]:
@@ -67,3 +68,23 @@ def test_a_seed_among_the_extra_fields_is_sent_and_reported(temperature: float) 
     assert body["extra_body"]["seed"] == 5
     assert usage is not None
     assert usage.parameters["seed"] == 5
+
+
+def test_the_time_of_a_response_includes_its_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai, "_UNREADABLE_WAIT", 0.05)
+    replies = [Reply(b"nonsense"), Reply(b"nonsense"), says("look")]
+    with ChatServer(lambda body: replies.pop(0)) as server:
+        policy = ServerPolicy(Server(server.url, retries=2), "m", max_response_tokens=8)
+        usage = asyncio.run(policy.respond(Request("?"), temperature=0.0)).usage
+    assert usage is not None
+    assert usage.requests == 3
+    assert usage.seconds >= 0.05 + 0.1
+
+
+def test_the_number_of_unreadable_answers_leaves_out_rejected_parameters() -> None:
+    rejection = b'{"error": {"message": "temperature is not supported", "param": "temperature"}}'
+    replies = [Reply(rejection, 400), Reply(b"nonsense")]
+    with ChatServer(lambda body: replies.pop(0)) as server:
+        policy = ServerPolicy(Server(server.url, retries=0), "m", max_response_tokens=8, warn=lambda text: None)
+        with pytest.raises(AnswerFailed, match=r"^1 unreadable answer of the server; "):
+            asyncio.run(policy.respond(Request("?"), temperature=0.0))

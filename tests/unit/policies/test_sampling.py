@@ -46,12 +46,12 @@ def test_cached_loop_equals_loop_without_cache():
 
 @pytest.mark.parametrize("same_task", [3, *(pytest.param(rows, marks=pytest.mark.slow) for rows in (0, 9))])
 def test_prompts_that_begin_alike_say_what_each_says_alone(monkeypatch, same_task):
-    """Read in two passes, beginnings first; so that it happens, the model counts as large and a pass as cheap."""
+    """Read in two passes, prefixes first; so that it happens, the model counts as large and a pass as cheap."""
     monkeypatch.setattr(sampling, "_SHARE_FROM", 0)
     monkeypatch.setattr(sampling, "_CPU", sampling._Pace(forward_tokens=12, tokens_between_drops=1))
     language_model = tiny_model(max_response_tokens=8)
-    beginning = "put two mugs in cabinet . places : shelf"
-    texts = [f"{beginning} {text}" if row < same_task else text for row, text in enumerate(random_prompts(12))]
+    prefix = "put two mugs in cabinet . places : shelf"
+    texts = [f"{prefix} {text}" if row < same_task else text for row, text in enumerate(random_prompts(12))]
     prompts = language_model.encoder.encode_prompts([*texts, texts[0], "go"])
     shared = sampling.lay_out_together(prompts[:12], 0, overhead=12).shared
     assert (shared > 0) == (same_task > 0)

@@ -23,7 +23,7 @@ TWO_PAIRS = [[1, 1, *end, tail] for end in ([2, 2, 2], [3, 3, 3]) for tail in (4
         pytest.param(TWO_PAIRS, [5, 5, 5, 5], id="pairs save more by five tokens than all four by two"),
     ],
 )
-def test_beginnings_are_shared_where_this_saves_most(rows, shared):
+def test_prefixes_are_shared_where_this_saves_most(rows, shared):
     assert shared_tokens(as_prompts(rows)).tolist() == shared
 
 
@@ -48,9 +48,9 @@ def test_a_layout_holds_the_prompts(rows, overhead):
         assert layout.ids_UP[row][layout.mask_UP[row]].tolist() == rows[index]
         seen = layout.mask_UP[row, : layout.shared]
         if seen.any():
-            beginning = layout.beginning_U[row]
-            np.testing.assert_array_equal(layout.mask_GP[beginning], seen)
-            np.testing.assert_array_equal(layout.ids_GP[beginning][seen], layout.ids_UP[row, : layout.shared][seen])
+            prefix = layout.prefix_U[row]
+            np.testing.assert_array_equal(layout.mask_GP[prefix], seen)
+            np.testing.assert_array_equal(layout.ids_GP[prefix][seen], layout.ids_UP[row, : layout.shared][seen])
 
 
 def test_little_is_not_read_apart():
@@ -62,8 +62,8 @@ def test_little_is_not_read_apart():
 
 
 def tokens_read(prompts, shared):
-    beginnings = {prompt[:count].tobytes(): count for prompt, count in zip(prompts, shared, strict=True)}
-    return sum(beginnings.values()) + sum(map(len, prompts)) - int(shared.sum())
+    prefixes = {prompt[:count].tobytes(): count for prompt, count in zip(prompts, shared, strict=True)}
+    return sum(prefixes.values()) + sum(map(len, prompts)) - int(shared.sum())
 
 
 def best_of_all_runs(rows):

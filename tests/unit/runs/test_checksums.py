@@ -1,4 +1,4 @@
-"""Folders that are found to be what they were when they were sealed, or not."""
+"""Folders whose files are unchanged since their checksums were written, or not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hgpo.runs.checkpoints import CONTENTS_FILE, ChangedFileError, check_seal, seal
+from hgpo.runs.checkpoints import CONTENTS_FILE, ChangedFileError, check_checksums, write_checksums
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "deep").mkdir()
     (tmp_path / "weights").write_bytes(bytes(range(256)))
     (tmp_path / "deep" / "words").write_text("ü")
-    seal(tmp_path)
+    write_checksums(tmp_path)
     return tmp_path
 
 
@@ -35,11 +35,11 @@ def listed(folder: Path, **changes: object) -> None:
 
 
 def test_an_unchanged_folder_is_accepted(folder: Path) -> None:
-    check_seal(folder)
+    check_checksums(folder)
     (folder / "a note of my own").write_text("that nobody loads")
-    check_seal(folder)
-    seal(folder)
-    check_seal(folder)
+    check_checksums(folder)
+    write_checksums(folder)
+    check_checksums(folder)
 
 
 @pytest.mark.parametrize(
@@ -70,4 +70,4 @@ def test_an_unchanged_folder_is_accepted(folder: Path) -> None:
 def test_a_changed_folder_is_refused(folder: Path, damage: Callable[[Path], object], said: str) -> None:
     damage(folder)
     with pytest.raises(ChangedFileError, match=said):
-        check_seal(folder)
+        check_checksums(folder)

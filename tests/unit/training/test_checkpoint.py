@@ -1,10 +1,12 @@
 import copy
+import sys
 
 import numpy as np
 import pytest
 import torch
 
 from hgpo.config import TrainingSettings
+from hgpo.policies.weights import Adapter, add_adapter
 from hgpo.runs.checkpoints import CheckpointError
 from hgpo.training import checkpoint as module
 from hgpo.training.checkpoint import TrainingState, load_checkpoint, open_language_model, save_checkpoint
@@ -65,6 +67,33 @@ def test_a_device_that_is_not_there_is_no_damage(tmp_path):
     save(tmp_path, 1)
     with pytest.raises(ValueError, match='no device "cuda:99" here'):
         open_language_model(tmp_path / "1", device="cuda:99")
+
+
+@pytest.fixture
+def adapter_saved(tmp_path):
+    base = tiny_model()
+    adapted = base.changed(lambda model: add_adapter(copy.deepcopy(model), Adapter(2, 4.0), seed=0))
+    save(tmp_path, 1, policy=adapted)
+    return tmp_path / "1", base
+
+
+def test_a_package_that_is_not_there_is_no_damage(adapter_saved, monkeypatch):
+    folder, base = adapter_saved
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(ValueError, match="needs the package peft") as error:
+        _ = open_language_model(folder, base=base).model
+    assert "Delete the checkpoint" not in str(error.value)
+
+
+def test_too_little_memory_is_no_damage(tmp_path, monkeypatch):
+    def full(*given, **named):
+        raise torch.OutOfMemoryError
+
+    save(tmp_path, 1)
+    language_model = open_language_model(tmp_path / "1")
+    monkeypatch.setattr(module, "load_model", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        _ = language_model.model
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])

@@ -104,6 +104,14 @@ def test_a_servers_copy_of_the_weights_is_in_another_process() -> None:
     assert own["weights"] == remote["weights"]
 
 
+def test_on_a_cpu_vllm_has_its_cache_and_a_copy_of_the_weights_in_every_phase() -> None:
+    own, beside = (phases_of(config("policy.precision=float32", *more)) for more in ((), ("policy.backend=vllm",)))
+    parameters = summarise_model(config().policy).parameters
+    for phase, parts in beside.items():
+        assert parts["vLLM's cache"] == 2
+        assert (parts["weights"] - own[phase]["weights"]) * GIB == pytest.approx(4 * parameters)
+
+
 @pytest.mark.parametrize("rank", [0, 16])
 def test_a_critic_of_its_own_takes_as_much_as_the_policy(rank: int) -> None:
     settings = config("policy.precision=bfloat16", *([f"policy.lora.rank={rank}"] if rank else []))

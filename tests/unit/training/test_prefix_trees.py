@@ -33,10 +33,10 @@ def sample(prompt, response, advantage=1.0):
 
 
 def samples_that_share(count, seed=0):
-    """Prompts from a few beginnings, several responses to some of them."""
+    """Prompts from a few prefixes, several responses to some of them."""
     rng = np.random.default_rng(seed)
-    beginnings = [rng.integers(5, 40, size) for size in (3, 9, 17)]
-    prompts = [np.concatenate([beginnings[k % 3], rng.integers(5, 9, k % 5)]) for k in range(max(1, count // 2))]
+    prefixes = [rng.integers(5, 40, size) for size in (3, 9, 17)]
+    prompts = [np.concatenate([prefixes[k % 3], rng.integers(5, 9, k % 5)]) for k in range(max(1, count // 2))]
     return [
         sample(prompts[k % len(prompts)], rng.integers(5, 9, rng.integers(1, 6)), float(rng.normal()))
         for k in range(count)
