@@ -115,7 +115,7 @@ def as_array(value: Any) -> NDArray[Any]:
 def _check_unmasked(name: str, column: np.ma.MaskedArray[Any, Any]) -> None:
     """Reject masked values, which numpy would read as ordinary ones."""
     mask = np.ascontiguousarray(np.ma.getmaskarray(column))
-    masked_N: BoolArray = mask.view(np.bool_).reshape(len(mask), -1).any(axis=1)  # a record has one flag per field
+    masked_N = np.asarray(mask.view(np.bool_).reshape(len(mask), -1).any(axis=1))  # a record has one flag per field
     fail_where(name, masked_N, "missing value (masked); fill it in, or leave the row out")
 
 
