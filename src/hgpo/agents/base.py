@@ -44,7 +44,7 @@ class Agent:
         history_length: number of remembered steps; None: all of the trajectory.
         trials: most attempts at a task; the first success ends them.
         reflect: makes the prompt after a failed trial from the context at its end. The response is the lesson that the
-            prompts of later trials include (`AgentContext.lessons`). None if there is one trial.
+            prompts of later trials include (`AgentContext.lessons`). None: later trials have no lessons.
     """
 
     template: Template

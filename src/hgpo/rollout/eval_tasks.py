@@ -186,7 +186,7 @@ async def play_task(task: EvalTask, player: Player) -> EpisodeResult:
 async def _play_trial(
     task: EvalTask, player: Player, reset_seed: int, rng: np.random.Generator, trials: _Trials
 ) -> None:
-    """One trial; if it is lost and another follows, also the agent's lesson from it."""
+    """One trial; if it is lost and another follows, also the lesson from it of an agent that reflects."""
     environment = task.task.make()
     ids = EpisodeIds(task.id, f"{task.id}#{len(trials.won)}", task.task.id, task.task.kind)
     episode = Episode(ids, player.rules, *environment.reset(seed=reset_seed), lessons=tuple(trials.lessons))
@@ -202,13 +202,13 @@ async def _play_trial(
         trials.won[-1] = record.won
         trials.steps.append(record)
         player.on_step(record)
-    if not trials.won[-1] and len(trials.won) < player.agent.trials:
+    if player.agent.reflect is not None and not trials.won[-1] and len(trials.won) < player.agent.trials:
         trials.lessons.append(await _lesson(episode, player, rng, trials))
 
 
 async def _lesson(episode: Episode, player: Player, rng: np.random.Generator, trials: _Trials) -> str:
     """The agent's reflection on a lost trial."""
-    assert player.agent.reflect is not None, "an agent with several trials reflects"
+    assert player.agent.reflect is not None, "only agents that reflect have lessons"
     [prompt] = fit_prompts([episode.context()], player.policy, player.agent.reflect)
     temperature = player.rules.temperature
     [request] = draw_requests([prompt.text], player.policy, rng, temperature=temperature)

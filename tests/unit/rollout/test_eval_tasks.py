@@ -120,6 +120,11 @@ def test_a_lost_game_is_tried_again_with_what_was_learnt():
     assert sorted({step.trajectory for step in one.steps}) == [f"7/held_out/2#{trial}" for trial in range(3)]
 
 
+def test_an_agent_without_reflection_repeats_a_lost_trial_without_a_lesson():
+    _, played = play(Answering(lambda prompt, rng: "go left"), GAMES[:1], replace(PLAIN, trials=2))
+    assert played["held_out/2"].summary.trials == (False, False)
+
+
 def test_lessons_reach_the_next_trials_prompts():
     class Telling(type(COMPACT)):
         def tail(self, context):
