@@ -31,15 +31,14 @@ from rich.table import Table
 from hgpo.columns import FloatArray
 from hgpo.rollout.records import StepRecord, by_trajectory, to_step_batch
 from hgpo.steps import StepBatch
-from hgpo.utils.files import write_text
+from hgpo.utils.files import whole_file, write_text
 from paired import paired_difference
 from stored_rows import json_rows
 from true_gradient.alignment import FIGURES, Interval, compare, products
-from true_gradient.branches import MeasuredSteps, branch, errors, mean_over_steps, repeated, squared_bias
+from true_gradient.branches import branch, errors, mean_over_steps, measured_steps, repeated, squared_bias
 from true_gradient.contenders import CONTENDERS, level_estimates, true_gradient_weights
 from true_gradient.one_update import UpdatePlan, Updater, UpdateRows
-from true_gradient.pools import PoolPart, PoolSettings, make_pool, open_player, read_pool, read_settings
-from true_gradient.replay import KEYS
+from true_gradient.pools import KEYS, PoolPart, PoolSettings, make_pool, open_player, read_pool, read_settings
 
 SIZES = (4, 8, 32)
 STEPS_AT_ONCE = 16
@@ -171,10 +170,13 @@ def branched_errors(pool: Path, options: argparse.Namespace) -> list[Row]:
         if not path.exists():
             rng = np.random.default_rng((options.seed, number))
             branched = branch(player, chosen, options.branches, rng)
-            MeasuredSteps.of(branched, repeated(branched, by_task, options.size, level_estimates)).save(path)
-        parts.append(MeasuredSteps.load(path))
-    measured = MeasuredSteps.joined(parts)
-    shared_S = (measured.estimates["full history"][1] > 1).all(axis=1)
+            estimates = repeated(branched, by_task, options.size, level_estimates)
+            with whole_file(path) as unfinished, unfinished.open("wb") as file:
+                np.savez(file, **measured_steps(branched, estimates))
+        with np.load(path) as stored:
+            parts.append(dict(stored))
+    measured = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    shared_S = (measured["size full history"] > 1).all(axis=1)
     subsets = {"all steps": np.ones_like(shared_S), "steps whose full history another rollout has": shared_S}
     tasks = np.array([records[row].task_id for row in rows])
 
@@ -189,7 +191,7 @@ def branched_errors(pool: Path, options: argparse.Namespace) -> list[Row]:
         | {"squared bias minus level 0": less_bias(name, chosen_S)}
         for subset, chosen_S in subsets.items()
         if chosen_S.sum() > 1
-        for name in measured.estimates
+        for name in (name.removeprefix("estimate ") for name in measured if name.startswith("estimate "))
     ]
 
 

@@ -8,8 +8,7 @@ import pytest
 from hgpo.columns import FloatArray
 from long_games.contenders import DISCOUNTED_BASELINE, ORACLE_BASELINE, ORACLE_CREDIT, advantages
 from long_games.exact import action_shares, action_values, gradient, success, values
-from long_games.families import FAMILIES, instance
-from long_games.families.household import NOTHING, OPEN, PUT, TABLE, TAKE
+from long_games.families import FAMILIES, NOTHING, OPEN, PUT, TABLE, TAKE, instance
 from long_games.memory import Game, game
 from long_games.play import Played, play, step_batch
 from long_games.rules import LOST, WON, Rules
