@@ -24,16 +24,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from hgpo.columns import FloatArray
 from hgpo.rollout.records import StepRecord, by_trajectory, to_step_batch
 from hgpo.steps import StepBatch
 from hgpo.utils.files import whole_file, write_text
 from paired import paired_difference
-from stored_rows import json_rows
+from stored_rows import json_rows, markdown_table
 from true_gradient.alignment import FIGURES, Interval, compare, products
 from true_gradient.branches import branch, errors, mean_over_steps, measured_steps, repeated, squared_bias
 from true_gradient.contenders import CONTENDERS, level_estimates, true_gradient_weights
@@ -110,13 +108,13 @@ def align(
     }
 
 
-def show(figures: Figures, title: str, console: Console) -> None:
-    table = Table("estimator", "state key", *FIGURES, title=title)
+def table(figures: Figures) -> str:
+    """A row for each estimator and state key, the highest cosine on top."""
+    lines = []
     for name, of in sorted(figures.items(), key=lambda pair: -pair[1][FIGURES[0]][""].value):
         intervals = [of[figure][""] for figure in FIGURES]
-        cells = [f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]" for one in intervals]
-        table.add_row(*name.split(" / "), *cells)
-    console.print(table)
+        lines.append([*name.split(" / "), *(f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]" for one in intervals)])
+    return markdown_table(["estimator", "state key", *FIGURES], lines)
 
 
 def changes_by_updates(pool: Path, options: argparse.Namespace) -> list[Row]:
@@ -195,12 +193,10 @@ def branched_errors(pool: Path, options: argparse.Namespace) -> list[Row]:
     ]
 
 
-def show_rows(rows: list[Row], console: Console) -> None:
-    """Print rows with the same keys as a table."""
-    table = Table(*rows[0])
-    for row in rows:
-        table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()))
-    console.print(table)
+def table_of(rows: list[Row]) -> str:
+    """A table of rows with the same keys."""
+    lines = ([f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()] for row in rows)
+    return markdown_table(list(rows[0]), lines)
 
 
 def replace_rows(path: Path, rows: list[Row], same: Sequence[str]) -> None:
@@ -250,7 +246,7 @@ def main() -> None:
     if arguments.command in ("update", "branch"):
         measure = changes_by_updates if arguments.command == "update" else branched_errors
         rows = measure(arguments.pool, arguments)
-        show_rows(rows, Console(width=150))
+        print(table_of(rows))
         if arguments.json:
             replace_rows(arguments.json, rows, ("pool", "key") if arguments.command == "branch" else ("pool",))
         return
@@ -261,7 +257,7 @@ def main() -> None:
         return
     found = align(arguments.pool, arguments.sizes, arguments.keys, arguments.estimators, arguments.references)
     for size, figures in found.items():
-        show(figures, f"{arguments.pool.name}: {size} rollouts of each task", Console(width=150))
+        print(f"{arguments.pool.name}: {size} rollouts of each task\n\n{table(figures)}")
     if arguments.json:
         rows = stored_figures(arguments.pool.name, found)
         replace_rows(arguments.json, rows, ("pool", "rollouts", "estimator", "key"))

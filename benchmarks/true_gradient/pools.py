@@ -9,7 +9,7 @@ Shapes: N steps, W buckets.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,10 @@ def make_pool(folder: Path, settings: PoolSettings) -> None:
         raise SystemExit(f"{folder} has a pool of other settings; choose another folder or delete it")
     write_json(stated, asdict(settings))
     player = open_player(settings)
-    sketcher = Sketcher(player.language_model.model, trained=_chosen(settings.parameters))
+    words = settings.parameters
+    sketcher = Sketcher(
+        player.language_model.model, trained=lambda name: not words or any(one in name for one in words)
+    )
     tasks = list(player.tasks.values())
     for number, first in enumerate(track(range(0, len(tasks), settings.at_once), f"{folder.name}: playing")):
         if not _sketch_file(folder, number).exists():
@@ -109,19 +112,11 @@ def _play_part(
 ) -> None:
     rng = np.random.default_rng((settings.seed, number))
     steps = collect(tasks, player.policy, player.rules, rng, group_size=settings.rollouts, label=f"{number}.")
-    write_rollouts(_step_file(folder, number), steps)
+    write_rollouts(folder / f"steps-{number:03d}.parquet", steps)
     samples = [Sample(step.prompt_ids, step.token_ids, step.log_probs, 0.0) for step in steps]
     sketch_NW = sketcher.of_samples(samples, player.rules.temperature)
     with whole_file(_sketch_file(folder, number)) as unfinished, unfinished.open("wb") as file:
         np.save(file, sketch_NW.astype(np.float16))  # written last: a part with sketches is complete
-
-
-def _chosen(words: Sequence[str]) -> Callable[[str], bool]:
-    return lambda name: not words or any(word in name for word in words)
-
-
-def _step_file(folder: Path, number: int) -> Path:
-    return folder / f"steps-{number:03d}.parquet"
 
 
 def _sketch_file(folder: Path, number: int) -> Path:
