@@ -34,7 +34,6 @@ WORKER = Path(__file__).with_name("alfworld_reference.py")
 SEED = 0
 ANSWERS = ("answers", "admissible")
 
-
 FIGURES = {
     "steps_per_second": "steps/s, one game after another",
     "batch_steps_per_second": "steps/s, all games in turn",

@@ -96,27 +96,12 @@ def _targets(batch: StepBatch, value_N: FloatArray, lambda_N: FloatArray, gamma:
     goes_on_N[batch.trajectory_start[1:] - 1] = 0.0
     discount_N = gamma * goes_on_N
     taken_N = batch.reward[batch.order] + discount_N * (1.0 - next_lambda_N) * next_value_N
-    return to_rows(linear_recurrence(taken_N, discount_N * next_lambda_N), batch.order)
-
-
-def linear_recurrence(term_N: FloatArray, factor_N: FloatArray) -> FloatArray:
-    """Return S_i = term_i + factor_i * S_{i+1}, float64[N]; a factor of 0 ends a segment, the last factor must be 0.
-
-    Computed by doubling, as in `discounted_suffix_sums`, but with factors that differ between entries: after round j an
-    entry is the sum over its next 2^j terms, and has the product of its next 2^j factors.
-
-    Args:
-        term_N: the term of each entry.
-        factor_N: the factor of the next entry's sum.
-    """
-    sum_N, product_N = term_N.copy(), factor_N.copy()
-    reach = 1
-    while reach < len(sum_N) and product_N.any():
-        sum_N[:-reach] += product_N[:-reach] * sum_N[reach:]
-        product_N[:-reach] *= product_N[reach:]
-        product_N[-reach:] = 0.0
-        reach *= 2
-    return sum_N
+    factor_N = discount_N * next_lambda_N
+    target_N, later = np.empty_like(taken_N), 0.0
+    for row in reversed(range(len(batch))):
+        later = taken_N[row] + factor_N[row] * later
+        target_N[row] = later
+    return to_rows(target_N, batch.order)
 
 
 def _spread(statistics: GroupStatistics, runs: Runs) -> Spread:

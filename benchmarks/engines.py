@@ -55,11 +55,10 @@ def main() -> None:
 
 def measure(folder: Path, recipe: Path, updates: int) -> dict[str, Any]:
     """Train with both engines from one start policy, which a run without updates makes."""
-    common = list(SAME_FOR_BOTH)
-    train(folder, "start", recipe, [*common, "training.updates=0", "evaluation.games=1"])
+    train(folder, "start", recipe, [*SAME_FOR_BOTH, "training.updates=0", "evaluation.games=1"])
     same = [f"policy.model={folder / 'start' / 'start'}", "warm_start.enabled=false", f"training.updates={updates}"]
     runs = {
-        engine: figures(train(folder, engine, recipe, [*common, *same, *options]))
+        engine: figures(train(folder, engine, recipe, [*SAME_FOR_BOTH, *same, *options]))
         for engine, options in ENGINES.items()
     }
     return {"recipe": recipe.parent.name, "updates": updates, "runs": runs}

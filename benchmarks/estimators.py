@@ -27,19 +27,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 if __name__ == "__main__":
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = "1"  # read when numpy and torch are loaded
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from hgpo import StepBatch, compute_advantages
 from hgpo.estimators import Advantages
 from step_batches import STEPS, TRAJECTORIES, RawBatch
+from stored_rows import markdown_table
 
 BASELINE = Path(__file__).with_name("baseline.json")
 TOLERANCE = 0.5
@@ -99,17 +98,11 @@ class Measurement:
     texts: Timing
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(NamedTuple):
     """CPU seconds of the published way: returns and groups."""
 
     returns: float
     groups: float
-
-    @property
-    def seconds(self) -> float:
-        """Both together."""
-        return self.returns + self.groups
 
 
 def measure(raw: RawBatch, repeats: int) -> list[Measurement]:
@@ -167,7 +160,7 @@ def check_equal(raw: RawBatch, published_N: np.ndarray) -> float:
 def ratios(measurements: list[Measurement], published: dict[int, Published]) -> dict[str, float]:
     """How many times faster than the published HGPO, by "steps/estimator/input"."""
     return {
-        f"{m.steps}/{m.estimator}/{kind}": published[m.steps].seconds / timing.minimum
+        f"{m.steps}/{m.estimator}/{kind}": sum(published[m.steps]) / timing.minimum
         for m in measurements
         for kind, timing in (("interned", m.interned), ("texts", m.texts))
     }
@@ -182,26 +175,16 @@ def fallen(measured: dict[str, float], baseline: dict[str, float]) -> list[str]:
     ]
 
 
-def show(console: Console, measurements: list[Measurement], published: dict[int, Published]) -> None:
-    """One row per size and estimator."""
-    table = Table("steps", "estimator", "interned, ms", "from texts, ms", "published", "interned", "from texts")
+def table(measurements: list[Measurement], published: dict[int, Published]) -> str:
+    """A row for each size and estimator; only HGPO is compared with the published way, which computes HGPO."""
+    lines = []
     for m in measurements:
-        reference, is_hgpo = published[m.steps], "hgpo" in m.estimator
-        ratio = (lambda timing, reference=reference: f"{reference.seconds / timing.minimum:,.0f}×") if is_hgpo else None
-        table.add_row(
-            f"{m.steps:,}",
-            m.estimator,
-            f"{1e3 * m.interned.minimum:,.2f} ({1e3 * m.interned.median:,.2f})",
-            f"{1e3 * m.texts.minimum:,.2f} ({1e3 * m.texts.median:,.2f})",
-            f"{reference.seconds:,.2f} s" if is_hgpo else "",
-            ratio(m.interned) if ratio else "",
-            ratio(m.texts) if ratio else "",
-            end_section=m.estimator == list(ESTIMATORS)[-1],
-        )
-    console.print(table)
-    console.print("Least CPU time (median in brackets); ratios of the least.")
-    for steps, reference in published.items():
-        console.print(f"published, {steps:,}: returns {reference.returns:.2f} s, groups {reference.groups:.2f} s")
+        both, seconds = (m.interned, m.texts), sum(published[m.steps])
+        times = [f"{1e3 * timing.minimum:,.2f} ({1e3 * timing.median:,.2f})" for timing in both]
+        compared = [f"{seconds:,.2f} s", *(f"{seconds / timing.minimum:,.0f}×" for timing in both)]
+        lines.append([f"{m.steps:,}", m.estimator, *times, *(compared if "hgpo" in m.estimator else [""] * 3)])
+    heads = ["steps", "estimator", "interned, ms", "from texts, ms", "published", "interned", "from texts"]
+    return markdown_table(heads, lines)
 
 
 def main() -> int:
@@ -215,8 +198,9 @@ def main() -> int:
     batches = {steps: RawBatch.make(steps // (TRAJECTORIES * STEPS)) for steps in sizes}
     measurements = [m for steps, raw in batches.items() for m in measure(raw, REPEATS[steps])]
     published = {steps: measure_published(raw, PUBLISHED_REPEATS[steps]) for steps, raw in batches.items()}
-    console = Console(width=140)
-    show(console, measurements, published)
+    print(f"{table(measurements, published)}\nLeast CPU time (median in brackets); ratios of the least.")
+    for steps, reference in published.items():
+        print(f"published, {steps:,}: returns {reference.returns:.2f} s, groups {reference.groups:.2f} s")
 
     measured = ratios(measurements, published)
     if arguments.update_baseline:
@@ -225,7 +209,7 @@ def main() -> int:
     if arguments.check:
         problems = fallen(measured, json.loads(BASELINE.read_text()))
         for problem in problems:
-            console.print(f"slower than recorded: {problem}")
+            print(f"slower than recorded: {problem}")
         return 1 if problems else 0
     return 0
 

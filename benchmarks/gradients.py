@@ -24,22 +24,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from hgpo.columns import FloatArray
 from hgpo.rollout.records import StepRecord, by_trajectory, to_step_batch
 from hgpo.steps import StepBatch
-from hgpo.utils.files import write_text
+from hgpo.utils.files import whole_file, write_text
 from paired import paired_difference
-from stored_rows import json_rows
+from stored_rows import json_rows, markdown_table
 from true_gradient.alignment import FIGURES, Interval, compare, products
-from true_gradient.branches import MeasuredSteps, branch, errors, mean_over_steps, repeated, squared_bias
+from true_gradient.branches import branch, errors, mean_over_steps, measured_steps, repeated, squared_bias
 from true_gradient.contenders import CONTENDERS, level_estimates, true_gradient_weights
 from true_gradient.one_update import UpdatePlan, Updater, UpdateRows
-from true_gradient.pools import PoolPart, PoolSettings, make_pool, open_player, read_pool, read_settings
-from true_gradient.replay import KEYS
+from true_gradient.pools import KEYS, PoolPart, PoolSettings, make_pool, open_player, read_pool, read_settings
 
 SIZES = (4, 8, 32)
 STEPS_AT_ONCE = 16
@@ -111,13 +108,13 @@ def align(
     }
 
 
-def show(figures: Figures, title: str, console: Console) -> None:
-    table = Table("estimator", "state key", *FIGURES, title=title)
+def table(figures: Figures) -> str:
+    """A row for each estimator and state key, the highest cosine on top."""
+    lines = []
     for name, of in sorted(figures.items(), key=lambda pair: -pair[1][FIGURES[0]][""].value):
         intervals = [of[figure][""] for figure in FIGURES]
-        cells = [f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]" for one in intervals]
-        table.add_row(*name.split(" / "), *cells)
-    console.print(table)
+        lines.append([*name.split(" / "), *(f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]" for one in intervals)])
+    return markdown_table(["estimator", "state key", *FIGURES], lines)
 
 
 def changes_by_updates(pool: Path, options: argparse.Namespace) -> list[Row]:
@@ -171,10 +168,13 @@ def branched_errors(pool: Path, options: argparse.Namespace) -> list[Row]:
         if not path.exists():
             rng = np.random.default_rng((options.seed, number))
             branched = branch(player, chosen, options.branches, rng)
-            MeasuredSteps.of(branched, repeated(branched, by_task, options.size, level_estimates)).save(path)
-        parts.append(MeasuredSteps.load(path))
-    measured = MeasuredSteps.joined(parts)
-    shared_S = (measured.estimates["full history"][1] > 1).all(axis=1)
+            estimates = repeated(branched, by_task, options.size, level_estimates)
+            with whole_file(path) as unfinished, unfinished.open("wb") as file:
+                np.savez(file, **measured_steps(branched, estimates))
+        with np.load(path) as stored:
+            parts.append(dict(stored))
+    measured = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    shared_S = (measured["size full history"] > 1).all(axis=1)
     subsets = {"all steps": np.ones_like(shared_S), "steps whose full history another rollout has": shared_S}
     tasks = np.array([records[row].task_id for row in rows])
 
@@ -189,16 +189,14 @@ def branched_errors(pool: Path, options: argparse.Namespace) -> list[Row]:
         | {"squared bias minus level 0": less_bias(name, chosen_S)}
         for subset, chosen_S in subsets.items()
         if chosen_S.sum() > 1
-        for name in measured.estimates
+        for name in (name.removeprefix("estimate ") for name in measured if name.startswith("estimate "))
     ]
 
 
-def show_rows(rows: list[Row], console: Console) -> None:
-    """Print rows with the same keys as a table."""
-    table = Table(*rows[0])
-    for row in rows:
-        table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()))
-    console.print(table)
+def table_of(rows: list[Row]) -> str:
+    """A table of rows with the same keys."""
+    lines = ([f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()] for row in rows)
+    return markdown_table(list(rows[0]), lines)
 
 
 def replace_rows(path: Path, rows: list[Row], same: Sequence[str]) -> None:
@@ -248,7 +246,7 @@ def main() -> None:
     if arguments.command in ("update", "branch"):
         measure = changes_by_updates if arguments.command == "update" else branched_errors
         rows = measure(arguments.pool, arguments)
-        show_rows(rows, Console(width=150))
+        print(table_of(rows))
         if arguments.json:
             replace_rows(arguments.json, rows, ("pool", "key") if arguments.command == "branch" else ("pool",))
         return
@@ -259,7 +257,7 @@ def main() -> None:
         return
     found = align(arguments.pool, arguments.sizes, arguments.keys, arguments.estimators, arguments.references)
     for size, figures in found.items():
-        show(figures, f"{arguments.pool.name}: {size} rollouts of each task", Console(width=150))
+        print(f"{arguments.pool.name}: {size} rollouts of each task\n\n{table(figures)}")
     if arguments.json:
         rows = stored_figures(arguments.pool.name, found)
         replace_rows(arguments.json, rows, ("pool", "rollouts", "estimator", "key"))

@@ -21,8 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from hgpo.assemble import build_suite, rollout_rules
 from hgpo.config import load_config
@@ -33,6 +31,7 @@ from hgpo.rollout.records import StepRecord
 from hgpo.rollout.runner import collect
 from hgpo.training.batching import Sample
 from hgpo.training.log_probs import response_log_probs
+from stored_rows import markdown_table
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "quickstart" / "hgpo.toml"
 SAMPLERS = ("transformers", "vllm")
@@ -58,7 +57,9 @@ def main() -> None:
     found = measure(arguments)
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=1) + "\n")
-    show(found, Console())
+    print(table(found))
+    for name, why in found["missing"].items():
+        print(f"not measured: {name}. {why}")
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -137,23 +138,17 @@ def _gap(model: Any, steps: list[StepRecord], precision: str) -> dict[str, float
     return {"mean": float(gap.mean()), "99%": float(np.quantile(gap, 0.99)), "max": float(gap.max())}
 
 
-def show(found: dict[str, Any], console: Console) -> None:
-    """The figures as a table, and what could not be measured."""
-    table = Table("precision", "sampler", "tokens/s", "ratio", "start, s", "gap, mean", "99 %", "max")
-    for precision, samplers in found["precisions"].items():
-        for name, one in samplers.items():
-            gap, ratio = one["log_prob_gap"], one["times_transformers"]
-            table.add_row(
-                precision,
-                name,
-                f"{one['tokens_per_second']:.0f}",
-                "" if ratio is None else f"{ratio:.2f}",
-                f"{one['seconds_start']:.1f}",
-                *(f"{gap[key]:.1e}" for key in ("mean", "99%", "max")),
-            )
-    console.print(table)
-    for name, why in found["missing"].items():
-        console.print(f"not measured: {name}. {why}", markup=False)
+def table(found: dict[str, Any]) -> str:
+    """The table of docs/results/engines.md: a row for each precision and sampler of `SAMPLERS`."""
+    lines = []
+    for precision, measured in found["precisions"].items():
+        for name in sorted(measured.keys() & set(SAMPLERS)):  # stored figures can have a removed sampler
+            one, ratio = measured[name], measured[name]["times_transformers"]
+            speeds = [f"{one['tokens_per_second']:.0f}", "" if ratio is None else f"{ratio:.2f}"]
+            gaps = [f"{one['log_prob_gap'][key]:.1e}" for key in ("mean", "max")]
+            lines.append([precision, f"`{name}`", *speeds, f"{one['seconds_start']:.0f}", *gaps])
+    heads = ["precision", "sampler", "response tokens/s", "relative speed", "start, s", "gap, mean", "gap, largest"]
+    return markdown_table(heads, lines)
 
 
 if __name__ == "__main__":

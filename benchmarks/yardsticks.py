@@ -4,7 +4,7 @@
     python benchmarks/yardsticks.py --enumerate   # N = 4, one task: every outcome with its probability, no sampling
     python benchmarks/yardsticks.py --batches 100000 --trajectories 8 --estimators "pooled leave-one-out"
 
-benchmarks/chain.py describes the problems and `Measures` what is measured. Advantages come from the library; the steps
+benchmarks/chain.py describes the problems and `measure` what is measured. Advantages come from the library; the steps
 before the last state are part of each batch. tools/results_pages.py writes the tables of docs/results/chains.md.
 
 Shapes: B batches, M tasks, N trajectories, 4 contexts (one policy logit each), 2 actions.
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,6 @@ TRAJECTORIES = (4, 8, 16, 32)
 TASKS = 16
 CHUNK = 100
 COLUMNS = {"cosine": "cosine", "direction_bias": "direction bias"}
-
 
 _PLAIN = {"mode": "mean_norm"}
 _LEAVE_ONE_OUT = {**_PLAIN, "baseline": "leave_one_out"}
@@ -83,39 +81,22 @@ BATCH_WIDE = ("reinforce", "pooled", "pooled leave-one-out", "mixed_effects")
 
 def advantages(contender: str, outcomes: Outcomes) -> Floats:
     """Advantages of the steps at s, float64[B, M, N]."""
-    batches = parts(outcomes, 1) if contender in BATCH_WIDE else parts(outcomes, CHUNK)
-    return np.concatenate([_of_part(contender, part) for part in batches])
-
-
-def _of_part(contender: str, part: Outcomes) -> Floats:
-    result = compute_advantages(step_batch(part), gamma=1.0, **CONTENDERS[contender])
-    last: Floats = result.values.reshape(*part.context.shape, STEPS)[..., STEPS - 1]
+    chosen = parts(outcomes, 1 if contender in BATCH_WIDE else CHUNK)
+    found = [compute_advantages(step_batch(part), gamma=1.0, **CONTENDERS[contender]).values for part in chosen]
+    last: Floats = np.concatenate(found).reshape(*outcomes.context.shape, STEPS)[..., STEPS - 1]
     return last
 
 
-@dataclass(frozen=True, slots=True)
-class Measures:
-    """What one estimator achieves on one problem.
-
-    Attributes:
-        cosine: mean over batches of the cosine between the batch's gradient and the true one (0 for no gradient).
-        cosine_error: standard error of the cosine; 0 when enumerated.
-        direction_bias: angle between the mean gradient and the true one, radians.
-        direction_error: the angle that sampling alone would give (root mean square); 0 when enumerated.
-
-    Example: `measure(problem, outcomes, outcomes.reward - 0.5)` is what a constant baseline achieves.
-    """
-
-    cosine: float
-    cosine_error: float
-    direction_bias: float
-    direction_error: float
-
-
-def measure(problem: Problem, outcomes: Outcomes, advantage: Floats, sampled: bool = True) -> Measures:
-    """Measure advantages float64[B, M, N] of the steps at s.
+def measure(problem: Problem, outcomes: Outcomes, advantage: Floats, sampled: bool = True) -> dict[str, float]:
+    """Measure advantages float64[B, M, N] of the steps at s; those of a constant baseline are `outcomes.reward - 0.5`.
 
     The gradient of a batch is the mean over its steps of A * d log pi(a | c), by the logit of each context.
+
+    Returns:
+        "cosine": mean over batches of the cosine between the batch's gradient and the true one (0 for no gradient).
+        "cosine_error": standard error of the cosine; 0 when enumerated.
+        "direction_bias": angle between the mean gradient and the true one, radians.
+        "direction_error": the angle that sampling alone would give (root mean square); 0 when enumerated.
     """
     true = problem.gradient
     score = advantage * (outcomes.action - np.array(problem.policy)[outcomes.context])
@@ -134,18 +115,18 @@ def measure(problem: Problem, outcomes: Outcomes, advantage: Floats, sampled: bo
     along = mean / np.linalg.norm(mean)
     across = (weight * (deviation**2)).sum() - (outcomes.weight * (deviation @ along) ** 2).sum()
     angle = np.arctan2(np.linalg.norm(mean - (mean @ true) * true / (true @ true)), mean @ true / np.linalg.norm(true))
-    return Measures(
-        cosine=mean_cosine,
-        cosine_error=float(np.sqrt(cosine_variance / count)),
-        direction_bias=float(angle),
-        direction_error=float(np.sqrt(max(across, 0.0) / count) / np.linalg.norm(mean)),
-    )
+    return {
+        "cosine": mean_cosine,
+        "cosine_error": float(np.sqrt(cosine_variance / count)),
+        "direction_bias": float(angle),
+        "direction_error": float(np.sqrt(max(across, 0.0) / count) / np.linalg.norm(mean)),
+    }
 
 
 def measured(problem: Problem, outcomes: Outcomes, chosen: Sequence[str], sampled: bool) -> Iterator[dict[str, Any]]:
     """One row for each contender, figures to five places."""
     for contender in chosen:
-        found = asdict(measure(problem, outcomes, advantages(contender, outcomes), sampled))
+        found = measure(problem, outcomes, advantages(contender, outcomes), sampled)
         figures = {name: round(value, 5) for name, value in found.items()}
         yield {"problem": problem.name, "N": outcomes.context.shape[-1], "estimator": contender, **figures}
 

@@ -18,11 +18,11 @@ ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
 RESULTS = ROOT / "docs" / "results"
 README_TABLE = re.compile(r"<!-- results -->\n(?:\|.*\n)*")
-SAMPLERS = ("transformers", "vllm")
 
 sys.path.insert(0, str(BENCHMARKS))
 
 import engines
+import samplers
 import yardsticks
 from choosing_tables import training_table, with_tables
 from field_page import field_page
@@ -30,7 +30,6 @@ from gradients_page import gradients_page
 from long_games.contenders import CONTENDERS
 from long_games.tables import as_markdown
 from reference_pages import write
-from stored_rows import markdown_table
 from trained_page import CAMPAIGNS, trained_page
 
 
@@ -204,7 +203,7 @@ The angle is between the mean gradient and the exact gradient. The mean is over 
 def engines_page() -> str:
     """The page of engines and samplers."""
     found = read("engines.json")
-    samplers = read("samplers.cpu.json")
+    sampled = read("samplers.cpu.json")
     return f"""# Engines and samplers
 
 ## Built-in trainer and verl
@@ -220,29 +219,12 @@ engines learn; they do not rank the engines. The two figures before training are
 
 ## Samplers
 
-{samplers["model"]}, {samplers["episodes"]} episodes of at most {samplers["max_steps"]} steps, {samplers["response_tokens"]} tokens per response, two
+{sampled["model"]}, {sampled["episodes"]} episodes of at most {sampled["max_steps"]} steps, {sampled["response_tokens"]} tokens per response, two
 CPU cores; medians of three rounds, for the relative speed of the ratios of a round. "Gap": absolute difference between the sampler's and the trainer's log-prob of a token. "Start": time to create the sampler.
 
-{samplers_table(samplers)}
+{samplers.table(sampled)}
     LD_PRELOAD=$PWD/.venv-vllm/lib/libiomp5.so .venv-vllm/bin/python benchmarks/samplers.py MODEL --episodes 32 --max-steps 8
 """
-
-
-def samplers_table(found: dict[str, Any]) -> str:
-    """A table with a row for each precision and sampler of `SAMPLERS`."""
-    lines = []
-    for precision, measured in found["precisions"].items():
-        for name in sorted(measured.keys() & set(SAMPLERS)):
-            one = measured[name]
-            gaps = [f"{one['log_prob_gap'][key]:.1e}" for key in ("mean", "max")]
-            speeds = [
-                f"{one['tokens_per_second']:.0f}",
-                f"{one['times_transformers']:.2f}",
-                f"{one['seconds_start']:.0f}",
-            ]
-            lines.append([precision, f"`{name}`", *speeds, *gaps])
-    heads = ["precision", "sampler", "response tokens/s", "relative speed", "start, s", "gap, mean", "gap, largest"]
-    return markdown_table(heads, lines)
 
 
 def read(name: str) -> Any:

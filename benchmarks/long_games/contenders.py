@@ -21,7 +21,6 @@ REFERENCE = "nested_td"
 """Tables have the differences of other estimators to this one."""
 ORACLE_BASELINE, DISCOUNTED_BASELINE, ORACLE_CREDIT = "R - V", "R - V, discounted", "Q - V"
 
-
 _PLAIN = {"mode": "mean_norm"}
 SHIPPED: dict[str, dict[str, Any]] = {
     REFERENCE: {"estimator": "nested_td"},

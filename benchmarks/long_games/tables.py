@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -45,27 +44,13 @@ FIGURES = {
 """What a row says -> the measure it is taken from, and how. Curves: points of success, mean of all or last."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One estimator in one family, or over all of them.
+def rows(done: Done, estimators: Sequence[str]) -> list[dict[str, Any]]:
+    """All rows for which at least two instances are complete, that is, have a cell for every one of the estimators.
 
-    Attributes:
-        figure, family, estimator: what it is of; `family` may be `ALL`. instances: how many it is from (all families
-            together). mean: of the figure. difference: mean of estimator - reference; low, high: its 95 % interval.
+    Returns:
+        For each figure, estimator and family, and `ALL`: "instances", their number (of all families together);
+        "mean", of the figure; "difference", mean of estimator - reference; "low" and "high", its 95 % interval.
     """
-
-    figure: str
-    family: str
-    estimator: str
-    instances: int
-    mean: float
-    difference: float
-    low: float
-    high: float
-
-
-def rows(done: Done, estimators: Sequence[str]) -> list[Row]:
-    """All rows for which at least two instances are complete, that is, have a cell for every one of the estimators."""
     found = []
     for figure in FIGURES:
         values = {family: _values(done, figure, family, estimators) for family in FAMILIES}
@@ -92,7 +77,7 @@ def _values(done: Done, figure: str, family: str, estimators: Sequence[str]) -> 
     return np.array([[read(done[Cell(measure, family, i, name)]) for name in estimators] for i in instances])
 
 
-def _row(figure: str, family: str, estimator: str, pairs: list[tuple[Floats, Floats]]) -> Row:
+def _row(figure: str, family: str, estimator: str, pairs: list[tuple[Floats, Floats]]) -> dict[str, Any]:
     """Of one family, or the mean of several; degrees of freedom by Welch and Satterthwaite."""
     differences = [value_I - base_I for value_I, base_I in pairs]
     squares = [float(d.var(ddof=1)) / len(d) / len(pairs) ** 2 for d in differences]
@@ -100,9 +85,16 @@ def _row(figure: str, family: str, estimator: str, pairs: list[tuple[Floats, Flo
     below = sum(square**2 / (len(d) - 1) for square, d in zip(squares, differences, strict=True))
     half = student_quantile(0.975, sum(squares) ** 2 / below) * error if error else 0.0
     difference = float(np.mean([d.mean() for d in differences]))
-    mean = float(np.mean([value_I.mean() for value_I, _ in pairs]))
-    count = sum(len(d) for d in differences)
-    return Row(figure, family, estimator, count, mean, difference, difference - half, difference + half)
+    return {
+        "figure": figure,
+        "family": family,
+        "estimator": estimator,
+        "instances": sum(len(d) for d in differences),
+        "mean": float(np.mean([value_I.mean() for value_I, _ in pairs])),
+        "difference": difference,
+        "low": difference - half,
+        "high": difference + half,
+    }
 
 
 def mean_curve(done: Done, measure: str, family: str, estimator: str, estimators: Sequence[str]) -> list[float]:
@@ -120,7 +112,7 @@ def summary(done: Done, settings: dict[str, Any], estimators: Sequence[str]) -> 
         for name in estimators
         if name in DRAWN
     ]
-    return {"settings": settings, "rows": [_short(asdict(row)) for row in rows(done, estimators)], "curves": curves}
+    return {"settings": settings, "rows": [_short(row) for row in rows(done, estimators)], "curves": curves}
 
 
 def _short(row: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -145,63 +144,29 @@ def repeated(
     }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MeasuredSteps:
-    """Advantages of steps from branched rollouts, beside estimates of them.
+def measured_steps(
+    branched: Sequence[Branches], estimates: Mapping[str, tuple[Floats, NDArray[np.int64]]]
+) -> dict[str, Any]:
+    """Advantages of steps from branched rollouts, beside estimates of them (`repeated`), as arrays that can be stored.
 
-    Attributes:
-        advantage_S, noise_S: of the branches, and its variance.
-        estimates: name -> (the advantages, float64[S, R], the numbers of trajectories compared, int64[S, R]).
+    Returns:
+        "advantage": of the branches, float64[S]; "noise": its variance, float64[S].
+        "estimate NAME": the advantages, float64[S, R]; "size NAME": the numbers of trajectories compared, int64[S, R].
     """
-
-    advantage_S: Floats
-    noise_S: Floats
-    estimates: Mapping[str, tuple[Floats, NDArray[np.int64]]]
-
-    @classmethod
-    def of(
-        cls, branched: Sequence[Branches], estimates: Mapping[str, tuple[Floats, NDArray[np.int64]]]
-    ) -> MeasuredSteps:
-        """Of branched steps, in the order of their estimates."""
-        advantages = np.array([one.advantage for one in branched])
-        return cls(advantages, np.array([one.variance for one in branched]), estimates)
-
-    @classmethod
-    def joined(cls, parts: Sequence[MeasuredSteps]) -> MeasuredSteps:
-        """All steps of the parts, which have the same estimates."""
-        estimates = {
-            name: (
-                np.concatenate([part.estimates[name][0] for part in parts]),
-                np.concatenate([part.estimates[name][1] for part in parts]),
-            )
-            for name in parts[0].estimates
-        }
-        advantages = np.concatenate([part.advantage_S for part in parts])
-        return cls(advantages, np.concatenate([part.noise_S for part in parts]), estimates)
-
-    def save(self, path: Path) -> None:
-        """Write them; the file appears when it is complete."""
-        arrays: dict[str, Any] = {"advantage": self.advantage_S, "noise": self.noise_S}
-        for name, (estimate_SR, size_SR) in self.estimates.items():
-            arrays |= {f"estimate {name}": estimate_SR, f"size {name}": size_SR}
-        unfinished = path.with_suffix(".part.npz")
-        np.savez(unfinished, **arrays)
-        unfinished.replace(path)
-
-    @classmethod
-    def load(cls, path: Path) -> MeasuredSteps:
-        """Read what `save` wrote."""
-        with np.load(path) as arrays:
-            names = [name.removeprefix("estimate ") for name in arrays if name.startswith("estimate ")]
-            estimates = {name: (arrays[f"estimate {name}"], arrays[f"size {name}"]) for name in names}
-            return cls(arrays["advantage"], arrays["noise"], estimates)
+    arrays = {
+        "advantage": np.array([one.advantage for one in branched]),
+        "noise": np.array([one.variance for one in branched]),
+    }
+    for name, (estimate_SR, size_SR) in estimates.items():
+        arrays |= {f"estimate {name}": estimate_SR, f"size {name}": size_SR}
+    return arrays
 
 
-def squared_bias(measured: MeasuredSteps, name: str) -> Floats:
+def squared_bias(measured: Mapping[str, Any], name: str) -> Floats:
     """Squared bias of an estimator's advantage of each step, float64[S]; an estimate without bias, so it can be < 0."""
-    estimate_SR = measured.estimates[name][0]
+    estimate_SR = measured[f"estimate {name}"]
     within_S = estimate_SR.var(axis=1, ddof=1) / estimate_SR.shape[1]
-    squared_S: Floats = (estimate_SR.mean(axis=1) - measured.advantage_S) ** 2 - within_S - measured.noise_S
+    squared_S: Floats = (estimate_SR.mean(axis=1) - measured["advantage"]) ** 2 - within_S - measured["noise"]
     return squared_S
 
 
@@ -212,8 +177,8 @@ def mean_over_steps(value_S: Floats, task_S: NDArray[np.int64], seed: int) -> In
     return interval((weight_XT @ sum_T) / (weight_XT @ count_T))
 
 
-def errors(measured: MeasuredSteps, name: str, chosen_S: NDArray[np.bool_]) -> dict[str, float]:
-    """The errors of an estimator's advantages over the chosen steps: means, in units of the squared return.
+def errors(measured: Mapping[str, Any], name: str, chosen_S: NDArray[np.bool_]) -> dict[str, float]:
+    """The errors of an estimator's advantages over the chosen `measured_steps`: means, in units of the squared return.
 
     Returns:
         "steps": their number.
@@ -224,8 +189,8 @@ def errors(measured: MeasuredSteps, name: str, chosen_S: NDArray[np.bool_]) -> d
         "correlation": of the expected estimate with the advantage over the steps, not centred, without their noise.
         "squared_error": of one estimate.
     """
-    advantage_S, noise_S = measured.advantage_S[chosen_S], measured.noise_S[chosen_S]
-    estimate_SR = measured.estimates[name][0][chosen_S]
+    advantage_S, noise_S = measured["advantage"][chosen_S], measured["noise"][chosen_S]
+    estimate_SR = measured[f"estimate {name}"][chosen_S]
     mean_S, variance_S = estimate_SR.mean(axis=1), estimate_SR.var(axis=1, ddof=1)
     within_S = variance_S / estimate_SR.shape[1]
     squared, variance = float(squared_bias(measured, name)[chosen_S].mean()), float(variance_S.mean())

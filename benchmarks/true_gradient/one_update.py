@@ -61,11 +61,6 @@ class Updated:
     optimiser_steps: int
 
 
-def advantages(rollouts: Sequence[Rollout], contender: str) -> FloatArray:
-    """The advantages of all steps, rollout by rollout; the records' observations are the contender's state keys."""
-    return CONTENDERS[contender](to_step_batch(list(chain.from_iterable(rollouts))))
-
-
 def update_to(
     model: Any,
     rollouts: Sequence[Rollout],
@@ -192,7 +187,7 @@ class UpdatePlan:
 
 @dataclass(frozen=True, slots=True)
 class Updater:
-    """Updates the model of a pool; `by_key` has the rollouts by state key and task."""
+    """Updates the model of a pool; `by_key` has the rollouts by state key, which is their observation, and by task."""
 
     model: Any
     by_key: Mapping[str, Mapping[str, list[Rollout]]]
@@ -222,9 +217,8 @@ class Updater:
         rng = np.random.default_rng((plan.seed, number))
         chosen = {names[place] for place in rng.choice(len(names), size=plan.tasks, replace=False)}
         batch = [rollout for name in sorted(chosen) for rollout in of_key[name][: plan.size]]
-        updated = update_to(
-            self.model, batch, advantages(batch, contender), self.training, self.sampling, plan.divergence, number
-        )
+        advantage_N = CONTENDERS[contender](to_step_batch(list(chain.from_iterable(batch))))
+        updated = update_to(self.model, batch, advantage_N, self.training, self.sampling, plan.divergence, number)
         judges = {name: rollouts[plan.size :][: plan.evaluated] for name, rollouts in of_key.items()}
         same = {name: judges[name] for name in names if name in chosen}
         other = {name: judges[name] for name in names if name not in chosen}

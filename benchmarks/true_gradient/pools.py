@@ -9,8 +9,8 @@ Shapes: N steps, W buckets.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,23 @@ from numpy.typing import NDArray
 from rich.progress import track
 
 from hgpo.assemble import build_suite, rollout_rules
-from hgpo.envs.base import Task
+from hgpo.envs.base import Env, Task
 from hgpo.policies.base import AnyPolicy
 from hgpo.policies.language_model import LanguageModel
 from hgpo.rollout.prompts import RolloutRules
-from hgpo.rollout.records import StepRecord, write_rollouts
+from hgpo.rollout.records import StepRecord, by_trajectory, write_rollouts
 from hgpo.rollout.runner import collect
+from hgpo.rollout.state_keys import Visit, make_key
 from hgpo.runs.folder import open_run_directory, write_json
 from hgpo.storage.tables import read_parquet
 from hgpo.training.batching import Sample
 from hgpo.training.load import RunPolicies, make_backend_policy, use_threads
-from true_gradient.replay import KeyedSteps, replayed
+from hgpo.utils.files import whole_file
 from true_gradient.sketches import Sketcher
 
+KEYS = ("observation", "observation_and_commands", "published_g2po", "simulator")
+KeyedSteps = dict[str, list[StepRecord]]
+"""State key -> the same steps, with this key's values as observations."""
 _NOT_STORED = {"next_prompt_ids"}
 
 
@@ -93,7 +97,10 @@ def make_pool(folder: Path, settings: PoolSettings) -> None:
         raise SystemExit(f"{folder} has a pool of other settings; choose another folder or delete it")
     write_json(stated, asdict(settings))
     player = open_player(settings)
-    sketcher = Sketcher(player.language_model.model, trained=_chosen(settings.parameters))
+    words = settings.parameters
+    sketcher = Sketcher(
+        player.language_model.model, trained=lambda name: not words or any(one in name for one in words)
+    )
     tasks = list(player.tasks.values())
     for number, first in enumerate(track(range(0, len(tasks), settings.at_once), f"{folder.name}: playing")):
         if not _sketch_file(folder, number).exists():
@@ -105,20 +112,11 @@ def _play_part(
 ) -> None:
     rng = np.random.default_rng((settings.seed, number))
     steps = collect(tasks, player.policy, player.rules, rng, group_size=settings.rollouts, label=f"{number}.")
-    write_rollouts(_step_file(folder, number), steps)
+    write_rollouts(folder / f"steps-{number:03d}.parquet", steps)
     samples = [Sample(step.prompt_ids, step.token_ids, step.log_probs, 0.0) for step in steps]
     sketch_NW = sketcher.of_samples(samples, player.rules.temperature)
-    unfinished = _sketch_file(folder, number).with_suffix(".part.npy")
-    np.save(unfinished, sketch_NW.astype(np.float16))
-    unfinished.replace(_sketch_file(folder, number))  # written last: a part with sketches is complete
-
-
-def _chosen(words: Sequence[str]) -> Callable[[str], bool]:
-    return lambda name: not words or any(word in name for word in words)
-
-
-def _step_file(folder: Path, number: int) -> Path:
-    return folder / f"steps-{number:03d}.parquet"
+    with whole_file(_sketch_file(folder, number)) as unfinished, unfinished.open("wb") as file:
+        np.save(file, sketch_NW.astype(np.float16))  # written last: a part with sketches is complete
 
 
 def _sketch_file(folder: Path, number: int) -> Path:
@@ -142,8 +140,6 @@ class PoolPart:
 def read_pool(folder: Path, player: Player, keys: Sequence[str]) -> Iterator[PoolPart]:
     """The finished parts of a pool, with these state keys."""
     for path in sorted(folder.glob("sketches-*.npy")):
-        if path.name.endswith(".part.npy"):
-            continue
         records = _records(folder / f"steps-{path.stem.partition('-')[2]}.parquet")
         sketch_NW = np.load(path).astype(np.float32)
         place = {(step.trajectory, step.step): row for row, step in enumerate(records)}
@@ -161,3 +157,40 @@ def _records(path: Path) -> list[StepRecord]:
     for name, kind in (("prompt_ids", np.int32), ("token_ids", np.int32), ("log_probs", np.float32)):
         columns[name] = [np.array(values, dtype=kind) for values in columns[name]]
     return [StepRecord(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+
+
+def replayed(steps: Sequence[StepRecord], tasks: Mapping[str, Task], keys: Sequence[str], recorded: str) -> KeyedSteps:
+    """The records as if they had been collected with each state key, trajectory by trajectory in order of time.
+
+    The environment is played again with the recorded actions.
+
+    Args:
+        steps: whole trajectories, in any order.
+        tasks: by id; their environments start alike for every seed.
+        keys: values of `rollout.state`.
+        recorded: the key with which the steps were collected.
+
+    Raises:
+        ValueError: the environment's answers differ from the records.
+    """
+    found: KeyedSteps = {key: [] for key in keys}
+    for trajectory in by_trajectory(steps):
+        seen = _states(trajectory, tasks[trajectory[0].task_id].make(), {*keys, recorded})
+        if [step.observation for step in trajectory] + [trajectory[-1].next_observation] != seen[recorded]:
+            raise ValueError(f"{trajectory[0].trajectory} was recorded in another environment than it is replayed in")
+        for key, records in found.items():
+            for step, before, after in zip(trajectory, seen[key][:-1], seen[key][1:], strict=True):
+                records.append(replace(step, observation=before, next_observation=after))
+    return found
+
+
+def _states(trajectory: Sequence[StepRecord], environment: Env, keys: Collection[str]) -> dict[str, list[str]]:
+    """The keys of all states of one trajectory, one more than it has steps."""
+    makers = {key: make_key(key) for key in keys}
+    observation, info = environment.reset(seed=0)
+    found = {key: [make(Visit(observation, None, info))] for key, make in makers.items()}
+    for step in trajectory:
+        observation, _, _, _, info = environment.step(step.action)
+        for key, make in makers.items():
+            found[key].append(make(Visit(observation, step.action, info)))
+    return found

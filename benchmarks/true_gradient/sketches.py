@@ -13,7 +13,7 @@ and Farach-Colton, Finding frequent items in data streams, 2002.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -68,13 +68,6 @@ class Sketcher:
             if id(parameter) in self._buckets and id(parameter) not in covered:
                 raise ValueError(f"no rule for the gradient of {name} of each sample; leave it out with `trained`")
         self._sketch_BW = torch.empty(0)
-
-    def of_model(self, entries: Mapping[int, torch.Tensor]) -> NDArray[np.float32]:
-        """The sketch of one vector over the parameters, float32[W]; `entries` are by the parameters' `id`."""
-        sketch_1W = torch.zeros(1, self.width)
-        for key, buckets in self._buckets.items():
-            _add(sketch_1W, entries[key].detach().float().reshape(1, -1), buckets)
-        return sketch_1W[0].numpy()
 
     def of_samples(self, samples: Sequence[Sample], temperature: float) -> NDArray[np.float32]:
         """The sketch of the gradient of each response's log-prob, float32[B, W]: a sum over its tokens."""

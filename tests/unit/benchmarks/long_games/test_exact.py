@@ -8,12 +8,21 @@ import pytest
 from hgpo.columns import FloatArray
 from long_games.contenders import DISCOUNTED_BASELINE, ORACLE_BASELINE, ORACLE_CREDIT, advantages
 from long_games.exact import action_shares, action_values, gradient, success, values
-from long_games.families import FAMILIES, instance
-from long_games.families.household import NOTHING, OPEN, PUT, TABLE, TAKE
+from long_games.families import (
+    FAMILIES,
+    NOTHING,
+    OPEN,
+    PUT,
+    START_SUCCESS,
+    TABLE,
+    TAKE,
+    NoSuchStart,
+    instance,
+    start_logits,
+)
 from long_games.memory import Game, game
 from long_games.play import Played, play, step_batch
 from long_games.rules import LOST, WON, Rules
-from long_games.start import START_SUCCESS, NoSuchStart, start_logits
 from long_games.updates import batch_gradient
 
 SMALL = Rules(

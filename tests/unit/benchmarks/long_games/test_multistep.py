@@ -15,7 +15,6 @@ from hgpo.evaluation.statistics import student_quantile
 from long_games.cells import Cell, CellFile, Settings, measured
 from long_games.contenders import CONTENDERS
 from long_games.families import FAMILIES, FIRST_REPORTED
-from long_games.picture import draw
 from long_games.tables import ALL, complete, rows, summary
 
 SETTINGS = Settings("choose", updates=2, batches=2)
@@ -107,22 +106,22 @@ def test_tables_by_hand() -> None:
             done[Cell("kl", family, i, "gigpo")] = curve_of(40 + 10 * i + lead)
     done[Cell("kl", "traps", 7, "nested_td")] = curve_of(99)
     assert complete(done, "kl", "traps", ["nested_td", "gigpo"]) == [0, 1, 2]
-    found = {(row.figure, row.family, row.estimator): row for row in rows(done, ["nested_td", "gigpo"])}
+    found = {(row["figure"], row["family"], row["estimator"]): row for row in rows(done, ["nested_td", "gigpo"])}
     traps, every = found["kl", "traps", "gigpo"], found["kl", ALL, "gigpo"]
-    assert (traps.instances, every.instances) == (3, 11)
+    assert (traps["instances"], every["instances"]) == (3, 11)
     half = 4.303 / np.sqrt(3)  # Student's t of 2 degrees of freedom, standard deviation 1
     np.testing.assert_allclose(
-        [traps.mean, traps.difference, traps.low, traps.high], [52, 2, 2 - half, 2 + half], rtol=0.05
+        [traps[name] for name in ("mean", "difference", "low", "high")], [52, 2, 2 - half, 2 + half], rtol=0.05
     )
     error = np.sqrt(1 / 3 + 4 * 2 / 2) / 5
     freedom = (1 / 3 + 4) ** 2 / ((1 / 3) ** 2 / 2 + 4)
     np.testing.assert_allclose(
-        [every.difference, every.high - 2], [2, student_quantile(0.975, freedom) * error], rtol=1e-9
+        [every["difference"], every["high"] - 2], [2, student_quantile(0.975, freedom) * error], rtol=1e-9
     )
     reference = found["kl", "traps", "nested_td"]
-    assert (reference.difference, reference.low, reference.high) == (0, 0, 0)
+    assert (reference["difference"], reference["low"], reference["high"]) == (0, 0, 0)
     end = found["kl end", "traps", "gigpo"]
-    np.testing.assert_allclose([end.mean, end.difference], [62, 2])
+    np.testing.assert_allclose([end["mean"], end["difference"]], [62, 2])
 
 
 @pytest.mark.slow
@@ -134,8 +133,9 @@ def test_intervals_hold_what_they_promise() -> None:
         for family, i in product(FAMILIES, range(6)):
             done[Cell("kl", family, i, "nested_td")] = curve_of(50)
             done[Cell("kl", family, i, "gigpo")] = curve_of(51 + number.normal())
-        found = [row for row in rows(done, ["nested_td", "gigpo"]) if row.figure == "kl" and row.estimator == "gigpo"]
-        held.append([row.low <= 1 <= row.high for row in found if row.family in ("traps", ALL)])
+        found = {(row["figure"], row["estimator"], row["family"]): row for row in rows(done, ["nested_td", "gigpo"])}
+        leads = [found["kl", "gigpo", family] for family in ("traps", ALL)]
+        held.append([row["low"] <= 1 <= row["high"] for row in leads])
     assert (np.abs(np.mean(held, axis=0) - 0.95) < 0.06).all()
 
 
@@ -146,7 +146,7 @@ def test_the_picture(tmp_path: Path) -> None:
         Cell("kl", family, i, name): curve_of(50 + i) for family in FAMILIES for i in range(2) for name in CONTENDERS
     }
     found = summary(done, {}, CONTENDERS)
-    draw(found, tmp_path / "picture.png")
+    multistep.draw(found, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 10_000
     with pytest.raises(ValueError, match="no finished learning curves of traps"):
-        draw(summary({}, {}, CONTENDERS), tmp_path / "none.png")
+        multistep.draw(summary({}, {}, CONTENDERS), tmp_path / "none.png")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from hgpo.columns import FloatArray
+from long_games.cells import cosines, curve
 from long_games.contenders import CONTENDERS, ORACLE_CREDIT, advantages
 from long_games.exact import action_shares, gradient, success, values
 from long_games.families import generator, instance
-from long_games.measures import cosines, curve
 from long_games.memory import Game
 from long_games.play import play
 from long_games.updates import PpoAdam, batch_gradient, divergence, equal_divergence

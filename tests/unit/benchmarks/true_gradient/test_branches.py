@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,10 @@ from scripted_policy import ScriptedPolicy
 from true_gradient.branches import (
     REPETITIONS,
     Branches,
-    MeasuredSteps,
     branch,
     errors,
     mean_over_steps,
+    measured_steps,
     repeated,
     repetitions,
 )
@@ -81,7 +80,7 @@ def test_errors_of_a_perfect_and_of_a_useless_estimate(player: Player, rollouts:
     branched = branch(player, [steps[:1] for steps in rollouts], 400, np.random.default_rng(2))
     estimates = repeated(branched, {"t": rollouts}, 4, own_return)
     everything = np.ones(len(branched), dtype=np.bool_)
-    measured = MeasuredSteps.of(branched, estimates)
+    measured = measured_steps(branched, estimates)
     own, nothing = (errors(measured, name, everything) for name in ("own", "nothing"))
     assert estimates["own"][0].shape == (40, repetitions(40, 4)) == (40, REPETITIONS)
     assert (estimates["own"][1] == 4).all()
@@ -99,7 +98,7 @@ def test_noise_is_taken_out_of_bias_and_signal() -> None:
         for value in true_S
     ]
     estimate_SR = 0.5 * true_S[:, None] + 0.2 + draws.normal(size=(4000, 4))
-    measured = MeasuredSteps.of(branched, {"half": (estimate_SR, np.ones((4000, 4), dtype=np.int64))})
+    measured = measured_steps(branched, {"half": (estimate_SR, np.ones((4000, 4), dtype=np.int64))})
     found = errors(measured, "half", np.ones(4000, dtype=np.bool_))
     assert found["bias"] == pytest.approx(0.2, abs=0.05)
     assert found["squared_bias"] == pytest.approx(0.04 + 0.25, abs=0.05)
@@ -116,17 +115,3 @@ def test_the_interval_of_a_mean_is_over_tasks() -> None:
     found = mean_over_steps(np.repeat(value_T, 20), np.repeat(np.arange(10), 20), seed=0)
     assert found.value == pytest.approx(value_T.mean())
     assert (found.high - found.low) / 2 == pytest.approx(1.96 * value_T.std() / np.sqrt(10), rel=0.1)
-
-
-def test_measured_steps_are_stored_and_joined(tmp_path: Path) -> None:
-    draws = np.random.default_rng(4)
-    parts = [
-        MeasuredSteps(draws.normal(size=n), draws.normal(size=n), {"level 0, no std": (draws.normal(size=(n, 2)),) * 2})
-        for n in (3, 5)
-    ]
-    for number, part in enumerate(parts):
-        part.save(tmp_path / f"{number}.npz")
-    found = MeasuredSteps.joined([MeasuredSteps.load(tmp_path / f"{number}.npz") for number in range(2)])
-    assert found.advantage_S.tolist() == [*parts[0].advantage_S, *parts[1].advantage_S]
-    assert found.estimates["level 0, no std"][0][3:].tolist() == parts[1].estimates["level 0, no std"][0].tolist()
-    assert len(list(tmp_path.iterdir())) == 2

@@ -18,8 +18,7 @@ from hgpo.rollout.state_keys import COMMANDS_FOLLOW
 from hgpo.training.batching import Sample
 from true_gradient.branches import Branches, branch
 from true_gradient.contenders import true_gradient_weights
-from true_gradient.pools import PoolSettings, make_pool, open_player, read_pool
-from true_gradient.replay import replayed
+from true_gradient.pools import PoolSettings, make_pool, open_player, read_pool, replayed
 from true_gradient.sketches import Sketcher
 
 KEYS = ("observation", "observation_and_commands")
