@@ -13,6 +13,7 @@ from trained_page import Campaign
 
 GRADIENTS = re.compile(r"<!-- gradients -->\n(?:\|.*\n)*")
 TRAINING = re.compile(r"<!-- training -->\n(?:\|.*\n)*")
+REAL_MODEL = re.compile(r"<!-- real model -->\n(?:\|.*\n)*")
 POOLS = ("report-start", "report-100", "report-200")
 KEYS = {"observation": "text", "published_g2po": "G2PO's key"}
 ALFWORLD, SHOPS = "alfworld-start", "webshop-start"
@@ -45,10 +46,12 @@ def with_tables(page: str, gradients: Path, campaigns: Sequence[Campaign]) -> st
     Args:
         page: docs/choosing.md.
         gradients: benchmarks/gradients.json.
-        campaigns: the rows of the table of trained policies.
+        campaigns: the rows of the table of trained policies; one has a real model, which has a table of its own.
     """
     page = GRADIENTS.sub(f"<!-- gradients -->\n{gradient_table(gradients)}", page)
-    return TRAINING.sub(f"<!-- training -->\n{training_table(campaigns)}", page)
+    page = TRAINING.sub(f"<!-- training -->\n{training_table([one for one in campaigns if one.tiny])}", page)
+    (real,) = (one for one in campaigns if not one.tiny)
+    return REAL_MODEL.sub(f"<!-- real model -->\n{real_model_table(real)}", page)
 
 
 def gradient_table(path: Path) -> str:
@@ -90,3 +93,14 @@ def training_table(campaigns: Sequence[Campaign]) -> str:
         for title, rows in shown.items()
     ]
     return markdown_table(["tasks", "seeds (detectable)", *(TRAINED[name] for name in names)], lines)
+
+
+def real_model_table(campaign: Campaign) -> str:
+    """Success of a real model in %, on held-out tasks and of all rollouts: a column per estimator."""
+    rows = {row.estimator: row for row in campaign_table.tables()[campaign.settings]}
+    names = [name for name in TRAINED if name in rows]
+    lines = [
+        ["held-out tasks", *(f"{rows[name].after:.1f}" for name in names)],
+        ["while training", *(f"{rows[name].during:.1f}" for name in names)],
+    ]
+    return markdown_table(["success, %", *(TRAINED[name] for name in names)], lines)

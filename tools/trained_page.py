@@ -32,6 +32,7 @@ class Campaign:
         note: sentences about this campaign only.
         start: folder of the start policy that all its trainings have; "": the first training makes it.
         in_readme: whether README.md's table has the row, too.
+        tiny: whether the policy is a tiny one; docs/choosing.md has a table of its own for a real model.
     """
 
     settings: str
@@ -43,6 +44,7 @@ class Campaign:
     note: str = ""
     start: str = ""
     in_readme: bool = False
+    tiny: bool = True
 
 
 _UNEQUAL = (
@@ -117,6 +119,7 @@ CAMPAIGNS = (
         chosen_rates=False,
         note=_SMOLLM2,
         in_readme=True,
+        tiny=False,
     ),
     Campaign(_NO_WARM_UP, "Household games with PPO, without warm-up", "valid_unseen", note=_TEXT),
     Campaign(
