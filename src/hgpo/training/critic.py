@@ -58,6 +58,10 @@ class Critic:
         self._training, self._precision = training, precision
         self._gamma, self._target_lambda = gamma, target_lambda
 
+    def trains_alone(self, update: int) -> bool:
+        """Whether update number `update`, from 1, trains the critic and not the policy."""
+        return update <= self.settings.pretrain_updates
+
     def estimate(self, steps: Sequence[StepRecord]) -> Values:
         """The value of every step, and of every state in which a time limit cut an episode."""
         cut = [row for row, step in enumerate(steps) if len(step.next_prompt_ids)]

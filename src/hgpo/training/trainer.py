@@ -204,7 +204,7 @@ class Trainer:
         if self.critic is None:
             return self._update_policy(update, collected.temperature, samples)
         targets, figures = self.critic.targets(batch)
-        alone = update <= self.critic.settings.pretrain_updates
+        alone = self.critic.trains_alone(update)
         if alone:
             figures |= {"samples": 0, "tokens": 0, "empty_responses": 0, "mini_batches": 0}
         else:

@@ -266,7 +266,8 @@ def test_a_shared_critic_adds_its_gradient_to_the_policys(share_prefixes: bool) 
 def test_before_the_policy_moves_the_head_of_a_shared_critic_is_trained_alone() -> None:
     layers = tiny_model().model
     before = copy.deepcopy(layers.state_dict())
-    learner = critic(layers, shared=True, learning_rate=1e-2)
+    learner = critic(layers, shared=True, learning_rate=1e-2, pretrain_updates=2)
+    assert [learner.trains_alone(update) for update in (1, 2, 3)] == [True, True, False]
     samples = gradient_samples()
     figures = learner.train(
         [one.prompt_ids for one in samples], [one.value for one in samples], np.random.default_rng(0)
