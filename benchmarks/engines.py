@@ -28,6 +28,7 @@ ENGINES = {
     "verl": ("verl.gpus_per_node=2", "verl.agent_workers=1", "verl.ray_cpus=16", "--engine", "verl"),
 }
 BLOCK = 10
+SAMPLERS = ("transformers", "vllm")
 """Updates averaged in a row of the table: the success of one update's 128 episodes has a standard error of 4 points."""
 
 
@@ -92,6 +93,19 @@ def table(found: dict[str, Any]) -> str:
     for key, label in (("seconds_collect", "collecting"), ("seconds_update", "updating")):
         lines.append((f"seconds an update, {label}", *(f"{mean(run, key, 0, found['updates']):.1f}" for run in runs)))
     return markdown_table(["", *found["runs"]], lines)
+
+
+def samplers_table(found: dict[str, Any]) -> str:
+    """A row for each precision and sampler of benchmarks/samplers.py, which loads models; this module does not."""
+    lines = []
+    for precision, measured in found["precisions"].items():
+        for name in sorted(measured.keys() & set(SAMPLERS)):  # stored figures can have a removed sampler
+            one, ratio = measured[name], measured[name]["times_transformers"]
+            speeds = [f"{one['tokens_per_second']:.0f}", "" if ratio is None else f"{ratio:.2f}"]
+            gaps = [f"{one['log_prob_gap'][key]:.1e}" for key in ("mean", "max")]
+            lines.append([precision, f"`{name}`", *speeds, f"{one['seconds_start']:.0f}", *gaps])
+    heads = ["precision", "sampler", "response tokens/s", "relative speed", "start, s", "gap, mean", "gap, largest"]
+    return markdown_table(heads, lines)
 
 
 def mean(run: dict[str, Any], key: str, first: int, last: int) -> float:

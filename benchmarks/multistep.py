@@ -73,13 +73,13 @@ def show(found: dict[str, Any], console: Console) -> None:
         console.print(f"{figure}\n\n{as_markdown(found, figure, names)}", markup=False)
 
 
-def draw(summary: dict[str, Any], path: Path) -> None:
+def draw(found: dict[str, Any], path: Path) -> None:
     """Write the picture of docs/results/games.md: learning curves of the five families, and differences.
 
     Raises:
         ValueError: matplotlib is missing, or a family has no finished curves.
     """
-    curves = {(row["family"], row["estimator"]): row["success"] for row in summary["curves"]}
+    curves = {(row["family"], row["estimator"]): row["success"] for row in found["curves"]}
     missing = [family for family in FAMILIES if not all(curves.get((family, name)) for name in DRAWN)]
     if missing:
         raise ValueError(f"no finished learning curves of {', '.join(missing)}; measure them first")
@@ -93,14 +93,14 @@ def draw(summary: dict[str, Any], path: Path) -> None:
             panel.set_xlabel("update")
             panel.set_ylabel("success, %")
         panels[0].legend(fontsize=6.5)
-        _lead(panels[5], summary["rows"])
+        _lead(panels[5], found["rows"])
         save_figure(figure, path, path.suffix)
     if path.suffix == ".png":
         _fewer_colours(path)
 
 
 def _fewer_colours(path: Path) -> None:
-    """Lines in a few colours need no more than these; it makes the file a third as large."""
+    """Reduce the picture to 64 colours, enough for lines; the file becomes a third as large."""
     from PIL import Image  # matplotlib needs it
 
     with Image.open(path) as picture:

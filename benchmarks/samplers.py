@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from engines import SAMPLERS, samplers_table
 from hgpo.assemble import build_suite, rollout_rules
 from hgpo.config import load_config
 from hgpo.policies.backends import BACKENDS, make_policy
@@ -31,10 +32,8 @@ from hgpo.rollout.records import StepRecord
 from hgpo.rollout.runner import collect
 from hgpo.training.batching import Sample
 from hgpo.training.log_probs import response_log_probs
-from stored_rows import markdown_table
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "quickstart" / "hgpo.toml"
-SAMPLERS = ("transformers", "vllm")
 
 
 def main() -> None:
@@ -57,7 +56,7 @@ def main() -> None:
     found = measure(arguments)
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=1) + "\n")
-    print(table(found))
+    print(samplers_table(found))
     for name, why in found["missing"].items():
         print(f"not measured: {name}. {why}")
 
@@ -136,19 +135,6 @@ def _gap(model: Any, steps: list[StepRecord], precision: str) -> dict[str, float
     scored = np.concatenate(response_log_probs(model, samples, precision=precision))
     gap = np.abs(scored - np.concatenate([one.log_probs for one in steps]))
     return {"mean": float(gap.mean()), "99%": float(np.quantile(gap, 0.99)), "max": float(gap.max())}
-
-
-def table(found: dict[str, Any]) -> str:
-    """The table of docs/results/engines.md: a row for each precision and sampler of `SAMPLERS`."""
-    lines = []
-    for precision, measured in found["precisions"].items():
-        for name in sorted(measured.keys() & set(SAMPLERS)):  # stored figures can have a removed sampler
-            one, ratio = measured[name], measured[name]["times_transformers"]
-            speeds = [f"{one['tokens_per_second']:.0f}", "" if ratio is None else f"{ratio:.2f}"]
-            gaps = [f"{one['log_prob_gap'][key]:.1e}" for key in ("mean", "max")]
-            lines.append([precision, f"`{name}`", *speeds, f"{one['seconds_start']:.0f}", *gaps])
-    heads = ["precision", "sampler", "response tokens/s", "relative speed", "start, s", "gap, mean", "gap, largest"]
-    return markdown_table(heads, lines)
 
 
 if __name__ == "__main__":

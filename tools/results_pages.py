@@ -22,7 +22,6 @@ README_TABLE = re.compile(r"<!-- results -->\n(?:\|.*\n)*")
 sys.path.insert(0, str(BENCHMARKS))
 
 import engines
-import samplers
 import yardsticks
 from choosing_tables import training_table, with_tables
 from field_page import field_page
@@ -222,7 +221,7 @@ engines learn; they do not rank the engines. The two figures before training are
 {sampled["model"]}, {sampled["episodes"]} episodes of at most {sampled["max_steps"]} steps, {sampled["response_tokens"]} tokens per response, two
 CPU cores; medians of three rounds, for the relative speed of the ratios of a round. "Gap": absolute difference between the sampler's and the trainer's log-prob of a token. "Start": time to create the sampler.
 
-{samplers.table(sampled)}
+{engines.samplers_table(sampled)}
     LD_PRELOAD=$PWD/.venv-vllm/lib/libiomp5.so .venv-vllm/bin/python benchmarks/samplers.py MODEL --episodes 32 --max-steps 8
 """
 

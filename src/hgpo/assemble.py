@@ -410,13 +410,13 @@ def build_evaluator(
             "chat_template_options": policy.chat_template_options,
             "max_prompt_tokens": policy.max_prompt_tokens,
             "max_response_tokens": policy.max_response_tokens,
-            **{f"policy.options.{name}": policy.options[name] for name in _OF_REQUESTS if name in policy.options},
+            **{f"policy.options.{name}": policy.options[name] for name in _ANSWER_OPTIONS if name in policy.options},
         },
     )
 
 
-_OF_REQUESTS = ("extra", "native_tools", "sends_seed")
-"""Options of a server that change its answers; another address, or other retries, continue an evaluation."""
+_ANSWER_OPTIONS = ("extra", "native_tools", "sends_seed")
+"""Options of a server that change its answers. An evaluation can continue with another address or other retries."""
 
 
 def build_monitor(

@@ -22,7 +22,7 @@ from hgpo.integrations.verl.preflight import (
     package_findings,
     require_verl,
 )
-from hgpo.runs.trust import WRITTEN
+from hgpo.runs.trust import WRITTEN_OPTION
 
 DESCRIPTION = """\
 Check this machine: hgpo, Python, packages, verl, devices, environments, and data. Ends with status 1 if training
@@ -99,7 +99,7 @@ def _data_findings(options: Mapping[str, Any]) -> list[Finding]:
     """Paths of data among an environment's options that do not exist."""
     found = []
     for name, value in options.items():
-        if name != WRITTEN and isinstance(value, str) and value.startswith(("$", "~", "/")):
+        if name != WRITTEN_OPTION and isinstance(value, str) and value.startswith(("$", "~", "/")):
             try:
                 problem = "" if expanded_path(value).exists() else f"{value} does not exist"
             except FileNotFoundError as error:

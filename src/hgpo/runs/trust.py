@@ -27,7 +27,7 @@ from hgpo.plugins import names_module
 
 SIGNATURE_FILE = "made_here"
 _PARTS = ("environment.name", "agent.name", "agent.template", "advantage.estimator", "policy.backend", "rollout.state")
-WRITTEN = "keep_in"
+WRITTEN_OPTION = "keep_in"
 """The option in which an environment takes a folder to write to."""
 _OUTSIDE = re.compile(r"\$(?!(?:ALFWORLD|WEBSHOP)_DATA\b)|%\w+%|//|\\\\|:\d")
 """In an option: an environment variable (other than those of data folders, which are only read), or an address."""
@@ -77,7 +77,7 @@ def settings_to_trust(config: Config, *, trains: bool = False) -> dict[str, str]
     for section in ("environment.options", "agent.options", "advantage.options", "policy.options"):
         for name, value in values[section].items():
             is_opaque = section == "policy.options" and not isinstance(value, (int, float))
-            if is_opaque or name == WRITTEN or _OUTSIDE.search(str(value)):
+            if is_opaque or name == WRITTEN_OPTION or _OUTSIDE.search(str(value)):
                 found[f"{section}.{name}"] = str(value)
     if trains:
         trackers = ", ".join(name for name in config.tracking.to or () if name != "tensorboard")

@@ -106,7 +106,7 @@ def safe_text(value: object) -> str:
 
 
 def safe_repr(value: object) -> str:
-    """`visible` text of `repr(value)`, or a placeholder if that fails."""
+    """`repr(value)` as one line (`visible`), or a placeholder if it fails."""
     try:
         return visible(repr(value))
     except Exception as error:
