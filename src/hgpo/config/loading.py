@@ -232,7 +232,12 @@ def _check_estimator(advantage: AdvantageSettings, given: Mapping[str, Any], his
     """Reject options and a gamma that the estimator does not take, columns that trainings do not have, and options that
     compare more history than the agent remembers."""
     estimator = ESTIMATORS.get(advantage.estimator)
-    options = estimator.parse(**given)
+    try:
+        options = estimator.parse(**given)
+    except ValueError as error:
+        if set(given) <= set(estimator.keywords):
+            raise
+        raise ValueError(f"{error}. `advantage.options={{}}` leaves out the options of a recipe") from error
     gamma, largest = advantage.gamma, estimator.largest_gamma
     if gamma > largest:
         raise ValueError(f"advantage.gamma = {gamma:g}: {estimator.described(options)} needs at most {largest:g}")

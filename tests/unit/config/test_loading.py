@@ -95,6 +95,14 @@ def test_what_is_unknown_or_contradictory_is_refused_by_name(override, message):
     assert message in refused(*overrides)
 
 
+def test_options_of_a_recipe_can_be_left_out_for_another_estimator():
+    """What the message advises works."""
+    overrides = ("advantage.options.history_length=1", "advantage.estimator=grpo")
+    assert "`advantage.options={}` leaves out the options of a recipe" in refused(*overrides)
+    config = load_config(None, ["policy.model=tiny", "warm_start.enabled=true", *overrides, "advantage.options={}"])
+    assert config.estimator_options == {}
+
+
 def test_settings_that_contradict_each_other_are_named_without_the_whole_table():
     assert refused("warm_start.target_low=0.9") == "warm_start: target_low 0.9 exceeds target_high 0.5"
 
