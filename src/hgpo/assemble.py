@@ -406,6 +406,8 @@ def build_evaluator(
             "environment_settings": config.environment.model_dump(mode="json"),
             "agent_settings": config.agent.model_dump(mode="json"),
             "revision": policy.revision,
+            "backend": policy.backend,
+            "precision": policy.precision,
             "system_prompt": policy.system_prompt,
             "chat_template_options": policy.chat_template_options,
             "max_prompt_tokens": policy.max_prompt_tokens,

@@ -44,6 +44,15 @@ def test_a_run_can_be_evaluated_while_it_is_trained(trained_run: Path) -> None:
     assert stored(trained_run) == {"held_out-1-t0.4-s1.json": 3}
 
 
+def test_an_evaluation_is_not_continued_with_another_precision(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["eval", str(trained_run), "-o", str(tmp_path / "result.json"), "--quiet"]
+    assert main(words) == 0
+    assert main([*words, "policy.precision=bfloat16"]) == 2
+    assert "belongs to an evaluation with other settings (precision)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("damage", ["cut", "garbage"])
 def test_a_damaged_checkpoint_is_named_with_what_to_do(
     trained_run: Path, damage: str, capsys: pytest.CaptureFixture[str]
