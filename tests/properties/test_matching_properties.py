@@ -15,7 +15,7 @@ import reference_nested_td
 from batches import Columns, columns, episodes, gammas, take
 from example_counts import at_length
 from hgpo.estimators import compute_advantages
-from hgpo.estimators.neighbours import text_vectors
+from hgpo.estimators.neighbours import trigram_counts
 from hgpo.steps import StepBatch
 
 AT_LENGTH = at_length(400)
@@ -88,7 +88,8 @@ def test_levels_equal_the_loops(batch: Columns, gamma: float, chosen: Any, match
 
 @given(columns(), st.sampled_from([0.4, 0.8]))
 def test_texts_equal_the_loops(batch: Columns, threshold: float) -> None:
-    texts = {text: text_vectors([text])[0] for text in set(batch["observation"])}
+    counts = {text: trigram_counts([text])[0].astype(np.float64) for text in set(batch["observation"])}
+    texts = {text: count_D / np.linalg.norm(count_D) for text, count_D in counts.items()}
     options = {"history_length": 1, "mode": "mean_norm", "ddof": 0, "epsilon": 0.1, "match_threshold": threshold}
     expected = reference_matching.step_levels(batch, 0.95, options, texts)
     for level, of_step in zip(result(batch, "hgpo", **options).levels, expected, strict=True):

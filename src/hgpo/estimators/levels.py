@@ -291,7 +291,7 @@ def length_weights(
                         advantage 0 as unused)
 
     Powers are computed of L_i / L_d, where d is the longest item that counts in the sum, so that no alpha overflows.
-    With alpha = inf the longest item has weight 1.
+    With alpha = inf the longest item has weight 1; items of equal length share it.
 
     Args:
         length_I: L, the length of each item, at least 1, ascending.

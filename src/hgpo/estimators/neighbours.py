@@ -15,7 +15,7 @@ states of each block are compared with each other. Time and memory then grow wit
 missed. Each state keeps its 64 most similar matches. Of equally similar ones it keeps those that a fixed order of the
 states by content selects, so the order of the rows has no effect.
 
-Shapes: N steps in group order, U texts, S states of a block, D dimensions of a vector.
+Shapes: N steps in group order, U texts, S states of a block, P pairs of them, D dimensions of a vector.
 """
 
 from __future__ import annotations
@@ -114,17 +114,23 @@ def _embeddings(batch: StepBatch, groups: StepGroups, states: Runs) -> Vectors:
 def _texts(batch: StepBatch, groups: StepGroups, states: Runs) -> Vectors:
     texts = texts_of(batch, "match_by='text'")
     number, text_G = np.unique(batch.observation[groups.row_N[states.start_G]], return_inverse=True)
-    vector_UD = text_vectors([texts[one] for one in number])
-    return lambda state: vector_UD[text_G[state]].astype(np.float64)
+    count_UD = trigram_counts([texts[one] for one in number])
+
+    def vectors(state: IntArray) -> FloatArray:
+        count_SD = count_UD[text_G[state]].astype(np.float64)
+        length_S = np.sqrt(np.einsum("sd,sd->s", count_SD, count_SD))
+        return np.asarray(count_SD / np.maximum(length_S, 1.0)[:, None], dtype=np.float64)
+
+    return vectors
 
 
-def text_vectors(texts: list[str]) -> NDArray[np.float32]:
-    """Hashed counts of each text's character trigrams, scaled to length 1, float32[U, 1024].
+def trigram_counts(texts: list[str]) -> NDArray[np.float32]:
+    """Hashed counts of each text's character trigrams, exact whole numbers, float32[U, 1024].
 
     Both ends of a text are marked before counting, so trigrams there differ from those of the same characters inside.
     """
-    vector_UD = np.zeros((len(texts), 1 << _DIMENSIONS_BITS), dtype=np.float32)
-    size_U = np.array([len(text) + vector_UD.shape[1] for text in texts])
+    count_UD = np.zeros((len(texts), 1 << _DIMENSIONS_BITS), dtype=np.float32)
+    size_U = np.array([len(text) + count_UD.shape[1] for text in texts])
     for part in np.split(np.arange(len(texts)), np.flatnonzero(np.diff(np.cumsum(size_U) // _AT_ONCE)) + 1):
         padded = [f"\x02\x02{texts[number]}\x03" for number in part]
         codes = np.frombuffer("".join(padded).encode("utf-32-le", "surrogatepass"), dtype="<u4").astype(np.uint64)
@@ -137,10 +143,9 @@ def text_vectors(texts: list[str]) -> NDArray[np.float32]:
         cell = (np.repeat(np.arange(len(padded)), length - 2) << _DIMENSIONS_BITS) + (hashed >> np.uint64(1)).astype(
             np.int64
         )
-        counts = np.bincount(cell, weights=sign, minlength=len(padded) << _DIMENSIONS_BITS).reshape(len(padded), -1)
-        length_U = np.sqrt(np.einsum("ud,ud->u", counts, counts))
-        vector_UD[part] = counts / np.maximum(length_U, _ROUNDING)[:, None]
-    return vector_UD
+        counts = np.bincount(cell, weights=sign, minlength=len(padded) << _DIMENSIONS_BITS)
+        count_UD[part] = counts.reshape(len(padded), -1)
+    return count_UD
 
 
 def _blocks(state: IntArray, vectors: Vectors) -> Iterator[IntArray]:
@@ -168,13 +173,16 @@ def _similar(vector_SD: FloatArray, threshold: float) -> tuple[IntArray, IntArra
     Returns:
         One entry for each pair: index of the state, index of the other state, similarity.
     """
-    vector_SD = vector_SD - vector_SD.mean(axis=0)
-    square_S = np.einsum("sd,sd->s", vector_SD, vector_SD)
-    similarity_SS = vector_SD @ vector_SD.T
+    centred_SD = vector_SD - vector_SD.mean(axis=0)
+    square_S = np.einsum("sd,sd->s", centred_SD, centred_SD)
+    similarity_SS = centred_SD @ centred_SD.T
     similarity_SS -= 0.5 * square_S[:, None]
     similarity_SS -= 0.5 * square_S
     similarity_SS += 1.0
     np.fill_diagonal(similarity_SS, -np.inf)
+    error_S = 4.0 * np.finfo(np.float64).eps * square_S
+    if error_S.max() > _ROUNDING:  # some vectors are far apart
+        _set_exact(similarity_SS, vector_SD, np.nonzero(similarity_SS >= threshold - error_S[:, None] - error_S))
     near_SS = similarity_SS >= threshold - _ROUNDING
     if near_SS.sum(axis=1).max() > MOST_MATCHES:
         nearest = np.argpartition(_rank(similarity_SS), MOST_MATCHES, axis=1)[:, :MOST_MATCHES]
@@ -183,3 +191,11 @@ def _similar(vector_SD: FloatArray, threshold: float) -> tuple[IntArray, IntArra
         near_SS &= closest_SS
     first, second = np.nonzero(near_SS)
     return first, second, similarity_SS[first, second]
+
+
+def _set_exact(similarity_SS: FloatArray, vector_SD: FloatArray, pairs: tuple[IntArray, ...]) -> None:
+    """Compute the similarity of some pairs from the difference of their vectors, where products lose digits."""
+    first, second = pairs
+    for part in np.array_split(np.arange(len(first)), 1 + len(first) * vector_SD.shape[1] // _AT_ONCE):
+        difference_PD = vector_SD[first[part]] - vector_SD[second[part]]
+        similarity_SS[first[part], second[part]] = 1.0 - 0.5 * np.einsum("pd,pd->p", difference_PD, difference_PD)

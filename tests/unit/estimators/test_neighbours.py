@@ -11,7 +11,7 @@ import pytest
 
 from hgpo import StepBatch, compute_advantages
 from hgpo.estimators.levels import Matching
-from hgpo.estimators.neighbours import BLOCK, MOST_MATCHES, similar_states, text_vectors
+from hgpo.estimators.neighbours import BLOCK, MOST_MATCHES, similar_states, trigram_counts
 from hgpo.grouping import group_steps
 
 TEXTS = [
@@ -35,8 +35,13 @@ def cosine(one: Counter[str], other: Counter[str]) -> float:
     return float(shared / np.sqrt(sum(n * n for n in one.values()) * sum(n * n for n in other.values())))
 
 
+def scaled(texts: list[str]) -> np.ndarray:
+    count_UD = trigram_counts(texts).astype(np.float64)
+    return count_UD / np.linalg.norm(count_UD, axis=1, keepdims=True)
+
+
 def test_products_of_vectors_are_cosines_of_trigram_counts() -> None:
-    vector_UD = text_vectors(TEXTS)
+    vector_UD = scaled(TEXTS)
     exact = np.array([[cosine(counted(one), counted(other)) for other in TEXTS] for one in TEXTS])
     np.testing.assert_allclose(vector_UD @ vector_UD.T, exact, atol=0.08)
     np.testing.assert_allclose(np.diag(vector_UD @ vector_UD.T), 1, atol=1e-6)
@@ -46,19 +51,19 @@ def test_texts_without_a_common_trigram_are_not_similar() -> None:
     """Many of their trigrams share a cell; without signs, the cosine would be 0.5."""
     random = np.random.default_rng(0)
     one, other = ("".join(random.choice(list(letters), 1_000)) for letters in ("abcdefghijklm", "nopqrstuvwxyz"))
-    vector_UD = text_vectors([one, other])
+    vector_UD = scaled([one, other])
     assert abs(vector_UD[0] @ vector_UD[1]) < 0.15
 
 
 def test_a_text_has_one_vector_wherever_it_stands() -> None:
     many = [*(f"filler {number}" for number in range(1_500)), *TEXTS]
-    np.testing.assert_array_equal(text_vectors(many)[-len(TEXTS) :], text_vectors(TEXTS))
+    np.testing.assert_array_equal(trigram_counts(many)[-len(TEXTS) :], trigram_counts(TEXTS))
 
 
 def test_long_texts_need_little_memory() -> None:
     texts = ["ab cd" * 10_000] * 60
     tracemalloc.start()
-    text_vectors(texts)
+    trigram_counts(texts)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100e6
@@ -104,6 +109,40 @@ def test_a_state_matches_the_most_similar_ones_only() -> None:
     found = similar_states(everything, group_steps(everything, 0), Matching(0.5, "embedding"))
     assert (np.bincount(found.source_E) == MOST_MATCHES + 1).all()
     assert sorted(found.target_E[found.source_E == 0].tolist()) == list(range(MOST_MATCHES + 1))
+
+
+def soft(observation: list, threshold: float, **columns: object) -> list[int]:
+    """Steps that are compared with each step, of its own included."""
+    count = len(observation)
+    batch = StepBatch.from_columns(
+        group=[0] * count, trajectory=range(count), step=[0] * count, observation=observation, reward=[0] * count,
+        **columns,
+    )  # fmt: skip
+    found = similar_states(batch, group_steps(batch, 0), Matching(threshold, "embedding" if columns else "text"))
+    sizes = np.bincount(found.source_E, minlength=count)
+    return sizes[np.argsort(group_steps(batch, 0).row_N)].tolist()
+
+
+@pytest.mark.parametrize("far", [1e5, 1e8, 1e10, 1e12, 1e90])
+def test_a_far_state_changes_no_match_of_others(far: float) -> None:
+    near = [0.0, 0.9, 1.8]
+    assert soft([*"abc"], 0.5, embedding=[[place] for place in near]) == [2, 3, 2]
+    assert soft([*"abcd"], 0.5, embedding=[[place] for place in (*near, far)]) == [2, 3, 2, 1]
+    beyond = [place + far for place in (0, 0.75, 1.5)]  # exact up to 1e12
+    if far < 1e90:
+        assert soft([*"abcdef"], 0.5, embedding=[[place] for place in (*near, *beyond)]) == [2, 3, 2, 2, 3, 2]
+
+
+@pytest.mark.parametrize("length", range(8, 23))
+def test_a_similarity_equal_to_the_threshold_matches(length: int) -> None:
+    """Half of the trigrams are equal, whatever the length."""
+    random = np.random.default_rng(length)
+    letters = iter(random.permutation(np.arange(0x4E00, 0x9000)).tolist())
+    shared = "".join(chr(next(letters)) for _ in range(length))  # its trigrams: one per character, with the mark
+    texts = [shared + "".join(chr(next(letters)) for _ in range(length - 1)) for _ in range(2)]
+    counts = trigram_counts(texts).astype(np.float64)
+    cosine_of_hashed = counts[0] @ counts[1] / np.sqrt((counts[0] @ counts[0]) * (counts[1] @ counts[1]))
+    assert soft(texts, float(cosine_of_hashed)) == [2, 2]
 
 
 @pytest.mark.parametrize("match_by", ["embedding", "text"])
