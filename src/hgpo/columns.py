@@ -241,7 +241,9 @@ def whole_numbers(name: str, column: list[Any] | NDArray[Any]) -> IntArray:
         ValueError: A boolean, text, None, NaN, a fraction, a negative number, or one above `LARGEST_WHOLE`.
     """
     array = _numeric_array(column)
-    if array is None or array.dtype.kind == "b":
+    # NumPy makes integers of booleans in a list of integers.
+    mixed = isinstance(column, (list, tuple)) and any(isinstance(value, (bool, np.bool_)) for value in column)
+    if array is None or array.dtype.kind == "b" or mixed:
         array = _converted(name, column, _whole, "a number")
     elif array.dtype.kind == "f":
         array = array.astype(np.float64)  # float16 has no number as large as the limit

@@ -119,6 +119,7 @@ def test_a_batch_can_be_pickled() -> None:
         ({"step": [1, 0, 0, None]}, "column 'step', row 3: missing value \\(None\\), expected a number"),
         ({"step": [1, "0", 0, 0]}, "column 'step', row 1: expected a number, got str"),
         ({"step": [True, False, False, False]}, "column 'step', row 0: expected a number, got bool"),
+        ({"step": [0, 1, False, True]}, "column 'step', row 2: expected a number, got bool"),
         ({"step": [1, 0, 0, 2**80]}, "column 'step', row 3: expected an integer from 0"),
         ({"step": [1, 0, 0, 2**53]}, "column 'step', row 3: expected an integer from 0"),
         ({"step": [1, 0, 0, 2**53 - 1]}, "column 'step', row 3: trajectory 'c' has step 9007199254740991"),

@@ -53,6 +53,7 @@ def steps_of_conversation(messages: Sequence[Any]) -> list[Step]:
         ValueError, TypeError: A message cannot be read; the error names it.
     """
     steps: list[Step] = []
+    turns: list[list[tuple[Mapping[str, Any], str]]] = []
     observed: list[str] = []
     system: list[str] = []
     in_turn = False
@@ -66,13 +67,14 @@ def steps_of_conversation(messages: Sequence[Any]) -> list[Step]:
             observed.append(_content(message, where))
             in_turn = False
         else:
-            turn = _turn(message, where)
-            if in_turn:
-                _extend(steps[-1], turn)
-            else:
+            if not in_turn:
                 before = observed or ([] if steps else system)
-                steps.append({"observation": "\n".join(before), **turn})
+                steps.append({"observation": "\n".join(before)})
+                turns.append([])
+            turns[-1].append((message, where))
             observed, in_turn = [], True
+    for step, turn in zip(steps, turns, strict=True):
+        step |= _turn(turn)
     for step, after in pairwise(steps):
         step["next_observation"] = after["observation"]
     if steps and observed:
@@ -97,22 +99,18 @@ def _kind(message: Any, where: str) -> str:
     return _KIND[role]
 
 
-def _turn(message: Mapping[str, Any], where: str) -> Step:
-    """Action and reward of one message of the assistant."""
-    spoken = "" if _raw_content(message) is None else _content(message, where)  # may be empty beside tool calls
-    calls = [_call(call, where) for call in _calls(message, where)]
+def _turn(messages: Sequence[tuple[Mapping[str, Any], str]]) -> Step:
+    """Action and reward of consecutive messages of the assistant: their texts, and as last line all tool calls."""
+    spoken, calls, rewards = [], [], []
+    for message, where in messages:
+        if _raw_content(message) is not None:  # may be absent beside tool calls
+            spoken.append(_content(message, where))
+        calls += [_call(call, where) for call in _calls(message, where)]
+        if message.get("reward") is not None:
+            rewards.append(converted(message["reward"], reward_number, f"{where}, reward"))
     called = text(canonical_json(calls)) if calls else ""
-    turn: Step = {"action": "\n".join(part for part in (spoken, called) if part)}
-    if message.get("reward") is not None:
-        turn["reward"] = converted(message["reward"], reward_number, f"{where}, reward")
-    return turn
-
-
-def _extend(step: Step, turn: Step) -> None:
-    """Add a message of the assistant that follows another directly."""
-    step["action"] = "\n".join(part for part in (step["action"], turn["action"]) if part)
-    if "reward" in turn:
-        step["reward"] = step.get("reward", 0.0) + turn["reward"]
+    turn: Step = {"action": "\n".join(part for part in (*spoken, called) if part)}
+    return turn | ({"reward": sum(rewards)} if rewards else {})
 
 
 def _calls(message: Mapping[str, Any], where: str) -> list[Any]:
@@ -129,7 +127,7 @@ def _calls(message: Mapping[str, Any], where: str) -> list[Any]:
     content = _raw_content(message)
     parts = content if isinstance(content, (list, tuple)) else ()
     used = [part for part in parts if isinstance(part, Mapping) and part.get("type") == "tool_use"]
-    return [*calls, *called, *used]
+    return [*calls, *called] or used  # LangChain keeps Anthropic's calls in both places
 
 
 def _call(call: Any, where: str) -> dict[str, Any]:

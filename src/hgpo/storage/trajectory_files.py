@@ -47,6 +47,7 @@ _STEP_COLUMNS: Mapping[str, tuple[Callable[[Any], Any], pa.DataType]] = {
     "bootstrap": (number, pa.float64()),
     "response_log_prob": (number, pa.float64()),
     "truncated": (text_or_json, pa.large_string()),  # ignored if it has another meaning
+    "success": (truth, pa.bool_()),
     "next_observation": (text_or_json, pa.large_string()),
 }
 """The columns of a step: how a value is converted, and its type in the table."""
@@ -68,8 +69,8 @@ def read_trajectories(path: Path, keys: Mapping[str, str], problems: Problems) -
         StorageError: No line, or no step, has one of the chosen keys.
 
     Returns:
-        The columns group, trajectory, step, observation, reward; success and the other `STEP_KEYS` where any step has
-        one.
+        The columns group, trajectory, step, observation, reward; the other `STEP_KEYS` where any step has one. Steps
+        have the success of their trajectory: its own, or whether any of its steps has it.
     """
     lines, numbers = _rows(path, problems)
     steps: list[Step] = []
@@ -129,9 +130,14 @@ def _trajectory(
     _reward(steps, line, keys)
     ids = {"group": line["group"], "trajectory": default_id if line["trajectory"] is None else line["trajectory"]}
     shared: Step = {name: converted(value, identifier, _named(name, keys)) for name, value in ids.items()}
+    own = [step["success"] for step in steps if "success" in step]
     if line["success"] is not None:
-        shared["success"] = converted(line["success"], truth, _named("success", keys))
-    return [{**shared, "step": place, **step} for place, step in enumerate(steps)]
+        if own:
+            raise ValueError(f"{_named('success', keys)} is in the line and in its steps; remove one")
+        own = [converted(line["success"], truth, _named("success", keys))]
+    if own:
+        shared["success"] = any(own)
+    return [{"step": place, **step, **shared} for place, step in enumerate(steps)]
 
 
 def _step(value: Any, keys: Mapping[str, str], where: str) -> Step:
@@ -184,7 +190,7 @@ def _table(steps: list[Step]) -> pa.Table:
     if not steps:
         return pa.table({})
     kinds = {"group": pa.large_string(), "trajectory": pa.large_string(), "step": pa.int32()}
-    kinds |= {name: kind for name, (_, kind) in _STEP_COLUMNS.items()} | {"success": pa.bool_()}
+    kinds |= {name: kind for name, (_, kind) in _STEP_COLUMNS.items()}
     present = {name for step in steps for name in step}
     columns = {name: pa.array([step.get(name) for step in steps], kinds[name]) for name in kinds if name in present}
     ids = joined_ids(columns["group"].to_pylist(), columns["trajectory"].to_pylist())

@@ -57,6 +57,10 @@ SAME_ACTION = {
     ),
     "LangChain's both forms": agent("", tool_calls=ONE["tool_calls"], additional_kwargs=dict(ONE)),
     "Anthropic": agent([{"type": "tool_use", "id": "toolu_1", "name": "book", "input": {"seat": 1, "day": "may"}}]),
+    "LangChain's and Anthropic's": agent(
+        [{"type": "tool_use", "id": "toolu_1", "name": "book", "input": {"seat": 1, "day": "may"}}],
+        tool_calls=[{"name": "book", "args": {"seat": 1, "day": "may"}, "id": "toolu_1", "type": "tool_call"}],
+    ),
     "a thought beside it": agent(
         [
             {"type": "thinking", "thinking": "hm", "signature": "x"},
@@ -101,6 +105,17 @@ def test_a_system_message_begins_no_turn(tmp_path: Path) -> None:
     talk = [user("hello"), agent("a"), {"role": "system", "content": "hurry"}, agent("b"), user("so"), agent("c")]
     [steps] = steps_of(tmp_path, talk)
     assert [step["action"] for step in steps] == ["a\nb", "c"]
+
+
+def test_calls_of_a_turn_are_its_last_line_in_whichever_messages_they_are(tmp_path: Path) -> None:
+    """So that the state key `tool_call` finds them."""
+    both = agent("I book.", tool_calls=[*ONE["tool_calls"], *openai("pay", "{}", "call_c")["tool_calls"]])
+    apart = [ONE, agent("I book."), openai("pay", "{}", "call_d")]
+    [[one, _], [other, _]] = steps_of(
+        tmp_path, [user("hello"), both, user("so"), agent("c")], [user("hello"), *apart, user("so"), agent("c")]
+    )
+    assert one["action"] == other["action"]
+    assert [call["name"] for call in json.loads(one["action"].splitlines()[-1])] == ["book", "pay"]
 
 
 def picture(data: str, **more: Any) -> list[Any]:

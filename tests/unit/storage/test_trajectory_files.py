@@ -75,6 +75,17 @@ def test_rewards_may_stand_in_three_places(tmp_path):
     assert {row["reward"] for row in read(tmp_path / "a.jsonl", *lines)} == {0.5}
 
 
+def test_a_trajectory_has_the_success_of_any_of_its_steps(tmp_path):
+    own = [
+        [{**STEPS[0], "reward": 0.5, "success": False}, {**STEPS[1], "reward": 0}],
+        [{**STEPS[0], "reward": 0}, {**STEPS[1], "reward": 0, "success": True}],
+    ]
+    lines = [{"group": 1, "trajectory": place, "steps": steps} for place, steps in enumerate(own)]
+    assert [row["success"] for row in read(tmp_path / "a.jsonl", *lines)] == [False, False, True, True]
+    with pytest.raises(StorageError, match="'success' is in the line and in its steps; remove one"):
+        read(tmp_path / "a.jsonl", {**lines[0], "success": True})
+
+
 def test_a_success_may_be_the_reward(tmp_path):
     lines = [{"group": 1, "trajectory": t, "messages": TALK, "success": t == 0} for t in (0, 1)]
     rows = read(tmp_path / "a.jsonl", *lines, columns={"reward": "success"})
