@@ -1,4 +1,4 @@
-"""The agents `react` and `tools` through a served model that knows the expert's way; calls in text and native."""
+"""The agents `react` and `tools` through a served model that repeats the expert's calls; calls in text and native."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TASKS = 8
 
 
 def served(form: str, ways_known: dict[str, Any]) -> Any:
-    """The answers of a server in one of three forms; to whoever is told too little it says that it is lost."""
+    """The answers of a server in one of three forms; it answers `{}` where it knows no call."""
     known = answer_from(ways_known, "{}")
 
     def answer(body: dict[str, Any]) -> Reply:

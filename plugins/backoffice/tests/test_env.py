@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -31,6 +32,8 @@ def identified(environment: BackofficeEnv, case: Case) -> BackofficeEnv:
     environment.reset()
     _, info = environment.reset()
     email, postcode = case.desk.answers["email"], case.desk.answers["postcode"]
+    for detail in ("email", "postcode"):
+        environment.step(call("ask_customer", detail=detail).action)
     found, *_ = environment.step(call("find_customer", email=email).action)
     customer = json.loads(found)["customer_id"]
     environment.step(call("verify_identity", customer_id=customer, postcode=postcode).action)
@@ -49,7 +52,7 @@ def reward_of(environment: BackofficeEnv, calls: list[ToolCall]) -> float:
 
 
 @pytest.mark.parametrize("kinds", [*SEEN, *UNSEEN], ids="+".join)
-def test_the_solution_is_paid_and_nothing_else(kinds: tuple[str, ...]) -> None:
+def test_only_the_solution_is_rewarded(kinds: tuple[str, ...]) -> None:
     case = honest_case(kinds)
     solution = list(case.solution)
     assert reward_of(identified(BackofficeEnv(case), case), solution) == 1.0
@@ -91,7 +94,33 @@ def test_the_customer_who_is_not_who_they_say_gets_nothing() -> None:
     assert reward_of(environment, [call("close_case", outcome="not_verified")]) == 0.0  # without a check
     assert reward_of(identified(environment, case), [call("close_case", outcome="handled")]) == 0.0
     assert reward_of(identified(environment, case), [call("close_case", outcome="not_verified")]) == 1.0
+    more = call("find_products", kind="lamp")
+    assert reward_of(identified(environment, case), [more, call("close_case", outcome="not_verified")]) == 0.0
     assert "close the case as not_verified" in info["task"]
+
+
+@pytest.mark.parametrize("outcome", ["handled", "not_verified"])
+def test_what_the_customer_did_not_say_may_not_be_used(outcome: str) -> None:
+    """Else any invented postcode would win the cases of impostors."""
+    cases = (make_case(("cancel",), Random(number)) for number in range(1000))
+    case = next(one for one in cases if not one.desk.told and one.solution[-1].arguments["outcome"] == outcome)
+    email, postcode = case.desk.answers["email"], case.desk.answers["postcode"]
+    customer = next(one.id for one in case.desk.database.customers.values() if one.email == email)
+    ask_email, ask_postcode = (call("ask_customer", detail=detail) for detail in ("email", "postcode"))
+    find = call("find_customer", email=email)
+    verify = call("verify_identity", customer_id=customer, postcode=postcode)
+    invented = call("verify_identity", customer_id=customer, postcode="0000")
+    assert rewarded(case, [ask_email, find, ask_postcode, verify, *case.solution])
+    assert not rewarded(case, [find, ask_email, ask_postcode, verify, *case.solution])
+    assert not rewarded(case, [ask_email, find, verify, ask_postcode, *case.solution])
+    assert not rewarded(case, [ask_email, ask_postcode, verify, *case.solution])
+    assert not rewarded(case, [ask_email, ask_postcode, find, invented, *case.solution])
+
+
+def rewarded(case: Case, calls: list[ToolCall]) -> bool:
+    environment = BackofficeEnv(case)
+    environment.reset()
+    return bool(reward_of(environment, calls))
 
 
 HOSTILE = [
@@ -163,11 +192,14 @@ def test_letter_case_and_spaces_make_no_difference() -> None:
 
 def test_the_state_key_is_that_of_database_and_checks() -> None:
     case = honest_case(("damaged",))
+    case = replace(case, desk=replace(case.desk, told=frozenset()))
     environment = BackofficeEnv(case)
     assert environment.reset()[0] == FIRST_TEXT
     start = environment.state_key()
-    environment.step(call("ask_customer", detail="email").action)
+    environment.step(call("find_products", kind="lamp").action)
     assert environment.state_key() == start
+    environment.step(call("ask_customer", detail="email").action)
+    assert environment.state_key() != start
     identified(environment, case)
     checked = environment.state_key()
     environment.step(case.solution[0].action)

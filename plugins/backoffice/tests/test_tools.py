@@ -29,8 +29,10 @@ SHOP = Database(
         "w103": Order("w103", "c11", "delivered", 31, "2 mill lane", (Item("p11", "blue lamp", 1, 20),), 20),
     },
 )
-START = Desk(SHOP, {"email": "ann1@example.com", "postcode": "1000"})
-CHECKED = replace(START, verified=frozenset({"c10"}))
+SAID = {"email": "ann1@example.com", "postcode": "1000"}
+START = Desk(SHOP, SAID, frozenset(SAID))
+CHECKED = replace(START, found="c10", verified=frozenset({"c10"}))
+IMPOSTOR = replace(START, answers=SAID | {"postcode": "2000"}, found="c10")
 
 
 def broken(database: Database) -> list[str]:
@@ -71,23 +73,36 @@ def test_the_identity_is_checked_before_orders_are_opened() -> None:
     assert call_tool(desk, "get_order", {"order_id": "w103"})[0].violations == {"identity before personal data"}
 
 
-def test_a_wrong_postcode_is_recorded_and_a_second_check_violates_a_policy() -> None:
-    desk, result = call_tool(START, "verify_identity", {"customer_id": "c10", "postcode": "2000"})
+def test_a_wrong_postcode_is_recorded_and_a_call_after_it_violates_a_policy() -> None:
+    desk, result = call_tool(IMPOSTOR, "verify_identity", {"customer_id": "c10", "postcode": "2000"})
     assert result == {"customer_id": "c10", "verified": False}
     assert (desk.failed, desk.violations) == ({"c10"}, frozenset())
     assert call_tool(desk, "close_case", {"outcome": "not_verified"})[0].violations == frozenset()
-    again, result = call_tool(desk, "verify_identity", {"customer_id": "c10", "postcode": "1000"})
-    assert result["verified"]
-    assert again.violations == {"one check of the identity"}
-    other, _ = call_tool(desk, "verify_identity", {"customer_id": "c11", "postcode": "2000"})
-    assert other.violations == {"one check of the identity"}
+    again, _ = call_tool(desk, "verify_identity", {"customer_id": "c10", "postcode": "2000"})
+    assert again.violations == {"nothing after a failed check"}
+    assert call_tool(desk, "find_products", {"kind": "lamp"})[0].violations == {"nothing after a failed check"}
+    assert call_tool(desk, "find_products", {"kind": "sofa"})[0].violations == frozenset()  # an error
 
 
 def test_nothing_is_handled_after_a_failed_check() -> None:
-    for customer in ("c10", "c11"):
-        desk, _ = call_tool(CHECKED, "verify_identity", {"customer_id": customer, "postcode": "3000"})
-        assert desk.violations == frozenset()
-        assert call_tool(desk, "close_case", {"outcome": "handled"})[0].violations == {"handled after a failed check"}
+    desk, _ = call_tool(IMPOSTOR, "verify_identity", {"customer_id": "c10", "postcode": "2000"})
+    assert call_tool(desk, "close_case", {"outcome": "handled"})[0].violations == {"handled after a failed check"}
+
+
+@pytest.mark.parametrize(
+    ("desk", "arguments", "violated"),
+    [
+        (START, {"customer_id": "c10", "postcode": "1000"}, "find by email"),
+        (CHECKED, {"customer_id": "c11", "postcode": "1000"}, "find by email"),
+        (CHECKED, {"customer_id": "c10", "postcode": "3000"}, "postcode of the customer"),
+        (replace(CHECKED, told=frozenset()), {"customer_id": "c10", "postcode": "1000"}, "postcode of the customer"),
+    ],
+)
+def test_only_the_customer_who_writes_is_checked_and_with_what_was_said(
+    desk: Desk, arguments: dict[str, str], violated: str
+) -> None:
+    assert call_tool(desk, "verify_identity", arguments)[0].violations == {violated}
+    assert call_tool(START, "find_customer", {"email": "ben2@example.com"})[0].violations == {"email of the customer"}
 
 
 def test_a_cancelled_order_is_paid_back_and_its_goods_are_in_stock_again() -> None:

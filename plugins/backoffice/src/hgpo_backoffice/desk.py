@@ -21,9 +21,10 @@ Ask the customer for what you do not know. After one failed check, close the cas
 3. Returns, exchanges and compensations need a delivered order; else decline: not_delivered. They end \
 {RETURN_DAYS} days after the delivery; later decline: too_late.
 4. Return: record the return of the item, then refund its total.
-5. Exchange: only if the wanted colour has enough stock; else decline: out_of_stock.
+5. Exchange: only if the wanted colour has enough stock; else, unless policy 3 forbids it, decline: out_of_stock.
 6. An item that arrived damaged: refund half of its total; the customer keeps it.
-7. Do nothing that the customer did not ask for. Close a case as handled when every request is done or declined."""
+7. Do nothing that the customer did not ask for. Give one reason for a declined request. \
+Close a case as handled when every request is done or declined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,10 @@ class Desk:
     def violating(self, policy: str, violated: bool) -> Desk:
         """The desk with a violated policy, if `violated`."""
         return replace(self, violations=self.violations | {policy}) if violated else self
+
+    def given(self, detail: str, value: str) -> Desk:
+        """The desk after the use of an email or a postcode: the customer has to have given it."""
+        return self.violating(f"{detail} of the customer", detail not in self.told or self.answers[detail] != value)
 
     def checked(self, order: Order) -> Desk:
         """The desk after an access to an order: the identity of its customer has to be verified."""

@@ -21,8 +21,8 @@ class BackofficeEnv:
     """One case. An action is a tool call as JSON, `{"tool": "get_order", "arguments": {"order_id": "w100"}}`.
 
     The observation is the tool's result as JSON. What cannot be carried out changes nothing and gives
-    `{"error": "…"}`. Letter case is ignored. `close_case` ends the episode; the reward is then 1 if the database equals
-    that of the task's solution and no policy was violated, else 0.
+    `{"error": "…"}`. Letter case of values is ignored. `close_case` ends the episode; the reward is then 1 if the
+    database equals that of the task's solution and no policy was violated, else 0.
 
     `info` has the same keys at reset and at each step: `won`; `task`, the policies and the customer's message;
     `tools`, the JSON schemas; `admissible_commands`, calls whose arguments were shown, most of them wrong
@@ -55,9 +55,10 @@ class BackofficeEnv:
         return json.dumps(result), float(won), closed, False, self._info(won=won)
 
     def state_key(self) -> str:
-        """Digest of the database, of what was verified, and of violated policies."""
+        """Digest of the database, of what is known of the customer, and of violated policies."""
         desk = self._desk
-        return digest([asdict(desk.database), *map(sorted, (desk.verified, desk.failed, desk.violations))])
+        known = (desk.told, desk.verified, desk.failed, desk.violations)
+        return digest([asdict(desk.database), desk.found, *map(sorted, known)])
 
     def identity(self) -> dict[str, Any]:
         """What manifests record: a digest of the database and the customer's answers at the beginning."""

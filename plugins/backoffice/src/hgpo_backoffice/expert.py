@@ -60,7 +60,7 @@ def candidate_calls(requests: list[dict[str, Any]], notes: Mapping[str, Any]) ->
         order = notes["orders"].get(order_id)
         calls += [call("get_order", order_id=order_id)] if order is None else _changes(order, requests, notes)
     calls += [call("close_case", outcome=outcome) for outcome in ("handled", "not_verified")]
-    return [one.action for one in calls]
+    return list(dict.fromkeys(one.action for one in calls))
 
 
 def _changes(order: Mapping[str, Any], requests: list[dict[str, Any]], notes: Mapping[str, Any]) -> list[ToolCall]:

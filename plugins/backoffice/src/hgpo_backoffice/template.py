@@ -80,7 +80,8 @@ def _facts(result: Mapping[str, Any]) -> dict[str, str]:
             for one in result["items"]
         ]
         refunded = "refunded" * bool(result["refunded"])
-        return {result["id"]: f"; {result['id']} {result['status']} {days} {' , '.join(items)} {refunded}"}
+        order = f"; {result['id']} {result['status']} {days} to {result['address']} , {' , '.join(items)} {refunded}"
+        return {result["id"]: order}
     if "products" in result:
         products = [f"{one['id']} {one['colour']} {one['stock']}" for one in result["products"]]
         return {result["products"][0]["kind"]: f"; {result['products'][0]['kind']} {' , '.join(products)}"}

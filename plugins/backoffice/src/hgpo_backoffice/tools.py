@@ -48,7 +48,7 @@ class FindCustomer(Tool):
         found = [customer.id for customer in desk.database.customers.values() if customer.email == self.email]
         if not found:
             raise ToolError("no customer has this email")
-        return replace(desk, found=found[0]), {"customer_id": found[0]}
+        return replace(desk.given("email", self.email), found=found[0]), {"customer_id": found[0]}
 
 
 class VerifyIdentity(Tool):
@@ -61,11 +61,11 @@ class VerifyIdentity(Tool):
         customer = desk.database.customers.get(self.customer_id)
         if customer is None:
             raise ToolError(f"there is no customer {self.customer_id}")
-        desk = desk.violating("one check of the identity", bool(desk.failed))
+        desk = desk.given("postcode", self.postcode).violating("find by email", desk.found != customer.id)
         if customer.postcode != self.postcode:
             return replace(desk, failed=desk.failed | {customer.id}), {"customer_id": customer.id, "verified": False}
         orders = tuple(order.id for order in desk.database.orders.values() if order.customer_id == customer.id)
-        desk = replace(desk, found=customer.id, verified=desk.verified | {customer.id}).mention(*orders)
+        desk = replace(desk, verified=desk.verified | {customer.id}).mention(*orders)
         return desk, {"customer_id": customer.id, "verified": True, "orders": list(orders)}
 
 
@@ -255,13 +255,14 @@ SCHEMAS = [_schema(name) for name in TOOLS]
 
 
 def call_tool(desk: Desk, name: str, arguments: Mapping[str, Any]) -> Outcome:
-    """Carry out a call of untrusted JSON values; text is folded to lower case. An error leaves the desk as it is."""
+    """Carry out a call of untrusted JSON values; letter case is ignored. An error leaves the desk as it is."""
     name = name.strip().lower()
     if name not in TOOLS:
         return desk, {"error": f"unknown tool; the tools are {', '.join(TOOLS)}"}
     folded = {key: " ".join(one.lower().split()) if isinstance(one, str) else one for key, one in arguments.items()}
     try:
-        return TOOLS[name].model_validate(folded)._run(desk)
+        after, result = TOOLS[name].model_validate(folded)._run(desk)
+        return after.violating("nothing after a failed check", bool(desk.failed) and name != "close_case"), result
     except ValidationError as error:
         reasons = [f"{'.'.join(map(str, one['loc']))[:40]}: {one['msg'][:80]}" for one in error.errors()[:3]]
         return desk, {"error": f"{name}: {'; '.join(reasons)}"}
