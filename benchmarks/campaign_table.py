@@ -39,9 +39,14 @@ ESTIMATORS: dict[str, tuple[str, ...]] = {
     f"graphgpo{OF_KEY}": ("advantage.estimator=graphgpo", *_G2PO_KEY),
 }
 """Name of a row -> its settings. ATD's advantages are divided by the batch's std, so one learning rate fits all."""
-IN_HOUSEHOLDS: dict[str, tuple[str, ...]] = {"g2po": _G2PO_KEY, "nested_td": _G2PO_KEY}
-"""Name of a row -> further settings in household games, for which the published G2PO has a special state key. Settings
-for all trainings of a campaign win over them."""
+_NO_OPTIONS = ("advantage.options={}",)
+OF_ENVIRONMENT: dict[str, dict[str, tuple[str, ...]]] = {
+    "alfworld": {"g2po": _G2PO_KEY, "nested_td": _G2PO_KEY},
+    "backoffice": {"grpo": _NO_OPTIONS, "gigpo": _NO_OPTIONS},
+}
+"""Environment -> name of a row -> further settings. In household games, the published G2PO has a special state key; in
+the back office, the recipe's `history_length` is an option of HGPO and NestedTD only. Settings for all trainings of a
+campaign win over them."""
 FEWEST_SEEDS = 3
 """Fewest seeds of a table: two do not show the spread between seeds."""
 
@@ -163,7 +168,7 @@ def best_trial(trials: Sequence[RateTrial]) -> RateTrial:
 
 def settings_of(estimator: str, environment: str) -> tuple[str, ...]:
     """Settings of a row in an environment, which is named as in `environment.name`."""
-    return ESTIMATORS[estimator] + (IN_HOUSEHOLDS.get(estimator, ()) if environment == "alfworld" else ())
+    return ESTIMATORS[estimator] + OF_ENVIRONMENT.get(environment, {}).get(estimator, ())
 
 
 def stored() -> list[Trained]:

@@ -1,4 +1,4 @@
-"""The tables of docs/choosing.md: gradients and trained policies, from benchmarks/gradients.json and campaign.json."""
+"""The tables of docs/choosing.md, from benchmarks/gradients.json and campaign.json, and a line on pages of packages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import campaign_table
+from paired import paired_difference
 from stored_rows import markdown_table
 from trained_page import Campaign
 
@@ -104,3 +105,18 @@ def real_model_table(campaign: Campaign) -> str:
         ["while training", *(f"{rows[name].during:.1f}" for name in names)],
     ]
     return markdown_table(["success, %", *(TRAINED[name] for name in names)], lines)
+
+
+def package_line(campaign: Campaign) -> str:
+    """Success and gain by estimator, as a line of the README.md of the environment's package."""
+    done = [one for one in campaign_table.stored() if one.settings == campaign.settings]
+    start = done[0].before
+    shown = []
+    for row in campaign_table.rows(done):
+        gain = paired_difference([100 * one.after for one in done if one.estimator == row.estimator], 100 * start)
+        shown.append(f"{TRAINED[row.estimator]} {row.after:.1f} ({gain})")
+    pairs = f"../../docs/results/trained-policies.md#{campaign.title.lower().replace(' ', '-')}-{campaign.split}"
+    return (
+        f"Trained from {100 * start:.1f} % of `{campaign.split}`, 3 seeds (95 % CI of the gain): "
+        f"{', '.join(shown)}. [All pairs]({pairs})\n"
+    )

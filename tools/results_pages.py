@@ -17,13 +17,14 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
 RESULTS = ROOT / "docs" / "results"
+PACKAGE_LINE = re.compile(r"<!-- trained -->\n(?:Trained .*\n)?")
 README_TABLE = re.compile(r"<!-- results -->\n(?:\|.*\n)*")
 
 sys.path.insert(0, str(BENCHMARKS))
 
 import engines
 import yardsticks
-from choosing_tables import training_table, with_tables
+from choosing_tables import package_line, training_table, with_tables
 from field_page import field_page
 from gradients_page import gradients_page
 from long_games.contenders import CONTENDERS
@@ -33,7 +34,7 @@ from trained_page import CAMPAIGNS, trained_page
 
 
 def pages() -> dict[Path, str]:
-    """Path and text of every page, including README.md and docs/choosing.md."""
+    """Path and text of every page, including README.md, docs/choosing.md and the pages of packages with environments."""
     texts = {
         "README.md": index_page(),
         "trained-policies.md": trained_page(),
@@ -52,7 +53,17 @@ def pages() -> dict[Path, str]:
     )
     choosing = ROOT / "docs" / "choosing.md"
     chosen = with_tables(choosing.read_text(encoding="utf-8"), BENCHMARKS / "gradients.json", CAMPAIGNS)
-    return {readme: with_table, choosing: chosen, **{RESULTS / name: text for name, text in texts.items()}}
+    packages = {ROOT / "plugins" / one.package / "README.md": package_line(one) for one in CAMPAIGNS if one.package}
+    with_lines = {
+        page: PACKAGE_LINE.sub(f"<!-- trained -->\n{line}", page.read_text(encoding="utf-8"))
+        for page, line in packages.items()
+    }
+    return {
+        readme: with_table,
+        choosing: chosen,
+        **with_lines,
+        **{RESULTS / name: text for name, text in texts.items()},
+    }
 
 
 def index_page() -> str:

@@ -33,6 +33,7 @@ class Campaign:
         start: folder of the start policy that all its trainings have; "": the first training makes it.
         in_readme: whether README.md's table has the row, too.
         tiny: whether the policy is a tiny one; docs/choosing.md has a table of its own for a real model.
+        package: folder in plugins/ of the package with the environment, whose README.md has a line of the results.
     """
 
     settings: str
@@ -45,6 +46,7 @@ class Campaign:
     start: str = ""
     in_readme: bool = False
     tiny: bool = True
+    package: str = ""
 
 
 _UNEQUAL = (
@@ -69,6 +71,7 @@ _SMOLLM2 = (
     "The policy is SmolLM2-135M-Instruct, evaluated at temperature 1. All trainings have the recipe's learning rate and one optimiser step per update; steps "
     "with advantage 0 are left out ([recipe](../../recipes/smollm2/README.md))."
 )
+_PACKAGE = "The environment is a [package](../environments.md). All trainings have the recipe's learning rate."
 _NO_WARM_UP = f"{HOUSEHOLD} training.skip_zero_advantage=false"
 _OF_KEY = f"{HOUSEHOLD} {EQUAL_STEPS} rollout.state="
 KEYS = {"published_g2po": "G2PO's", "observation_and_commands": "text + commands"}
@@ -121,6 +124,15 @@ CAMPAIGNS = (
         in_readme=True,
         tiny=False,
     ),
+    Campaign(
+        "sokoban-tiny",
+        "Sokoban",
+        "valid_seen",
+        chosen_rates=False,
+        note=_PACKAGE,
+        start="benchmarks/starts/sokoban-tiny",
+        package="sokoban",
+    ),
     Campaign(_NO_WARM_UP, "Household games with PPO, without warm-up", "valid_unseen", note=_TEXT),
     Campaign(
         "quickstart training.updates=60 training.skip_zero_advantage=false training.learning_rate_schedule=constant",
@@ -142,6 +154,7 @@ CAMPAIGNS = (
     ),
 )
 """In the order of the page."""
+CURVES = "![Success of the rollouts, mean of the last four updates; bands: from the lowest to the highest of three seeds](../images/{}.png)\n"
 INTRODUCTION = """# Trained policies
 
 A policy, tiny in all campaigns but one, is trained with each estimator from the same warm start. "After" is success on held-out tasks at temperature 0.4
@@ -180,6 +193,7 @@ def campaign_section(
         campaign_table.as_markdown(rows),
         *([rates_line(campaign, trainings)] if campaign.chosen_rates else []),
         ranges_line(trainings),
+        *([CURVES.format(campaign.package)] if campaign.package else []),
         f"Differences in held-out success, row minus column, in points:\n\n{pairs_table(rows)}",
         f"Differences in success while training:\n\n{pairs_table(rows, while_training=True)}",
         commands(campaign, rows),
@@ -282,15 +296,21 @@ def commands(campaign: Campaign, rows: Sequence[campaign_table.Row]) -> str:
 
 
 def ranges_line(trainings: Sequence[campaign_table.Trained]) -> str:
-    """Success after training of the lowest and the highest seed, by estimator, and how many trainings lowered it."""
+    """By estimator: success after training of the lowest and the highest seed, trainings that lowered it, and the gain."""
     by_name: dict[str, list[float]] = {}
+    before: dict[str, list[float]] = {}
     for one in trainings:
         by_name.setdefault(one.estimator, []).append(100 * one.after)
+        before.setdefault(one.estimator, []).append(100 * one.before)
     ranges = [f"{name} {min(after):.1f} to {max(after):.1f}" for name, after in by_name.items()]
+    gains = [f"{name} {paired_difference(after, before[name])}" for name, after in by_name.items()]
     fallen = Counter(one.estimator for one in trainings if one.after < one.before)
     lowered = ", ".join(f"{count} of {len(by_name[name])} of {name}" for name, count in fallen.items())
     ends = f" Trainings that lowered success: {lowered}." if lowered else ""
-    return f"Success after training, lowest to highest seed, in %: {'; '.join(ranges)}.{ends}\n"
+    return (
+        f"Success after training, lowest to highest seed, in %: {'; '.join(ranges)}.{ends}\n\n"
+        f"Gain over the warm start, in points: {'; '.join(gains)}.\n"
+    )
 
 
 def pairs_table(rows: Sequence[campaign_table.Row], *, while_training: bool = False) -> str:

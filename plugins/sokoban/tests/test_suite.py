@@ -71,8 +71,9 @@ def test_unseen_boards_have_other_sizes_or_one_box_more() -> None:
 
 @pytest.mark.parametrize("recipe", ["sokoban-tiny", "sokoban-language-model"])
 def test_every_board_that_a_recipe_evaluates_can_be_won_within_its_limit(recipe: str) -> None:
-    environment = load_config(recipe_named(recipe)).environment
-    tasks = make("sokoban", **environment.options).tasks("valid_unseen")
+    config = load_config(recipe_named(recipe))
+    environment = config.environment
+    tasks = make("sokoban", **environment.options).tasks(config.evaluation.split)
     lengths = [len(solve(task.make().state_key()) or ()) for task in tasks]
     assert 0 < min(lengths) <= max(lengths) <= environment.max_steps
 

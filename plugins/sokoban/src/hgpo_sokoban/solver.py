@@ -74,7 +74,7 @@ def least_pushes(state: str) -> dict[int, int]:
 
 
 class SokobanExpert:
-    """Plays a solution, and solves anew after a command of others. In a deadlock it takes any command."""
+    """Plays a solution, and searches again after a command that it did not choose; without one it takes any command."""
 
     def reset(self, observation: str, info: Mapping[str, Any]) -> None:
         """Start an episode."""
@@ -86,7 +86,7 @@ class SokobanExpert:
         state = read_map(observation)
         if self._plan is not None and state != self._expected:
             self._plan = solve(state)
-        if not self._plan:  # a deadlock lasts
+        if not self._plan:  # none was found; the next search would find none either
             return next(iter(info["admissible_commands"]), "move up")
         command = self._plan.pop(0)
         self._expected = after(state, command)
