@@ -26,7 +26,7 @@ KINDS = {
     "seeds": "played with other seeds than the others",
     "training": "of a training split, or in the run's own rollouts",
     "unequal": "played less often than others in one pass",
-    "unknown": "in no evaluation set that is known",
+    "unknown": "not in the evaluation set (not checked if the set itself is unknown)",
 }
 """The violations, and what their tasks are."""
 DESCRIPTION = """\
@@ -148,7 +148,8 @@ def _print_violations(console: Console, one: Audit) -> None:
         console.print(f"to equalise: play {counted(len(last.more), 'task')} more: {_named(last.more)}")
     if last.fewer:
         console.print(f"to equalise: leave out plays of {counted(len(last.fewer), 'task')}: {_named(last.fewer)}")
-    console.print("no violation\n" if not one.violations else "")
+    unchecked = "" if one.evaluation_set else "; the tasks were compared with no evaluation set (--tasks names one)"
+    console.print(f"no violation{unchecked}\n" if not one.violations else "")
 
 
 def _named(tasks: Mapping[str, object]) -> str:

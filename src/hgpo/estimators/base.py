@@ -396,10 +396,13 @@ class Estimator:
         gamma, what = check_gamma(gamma), f"estimator {self.name!r}"
         if gamma > self.largest_gamma:
             raise ValueError(f"{self.described(options)} needs gamma of at most {self.largest_gamma:g}, got {gamma:g}")
-        for column in self.needs(options):
-            if getattr(batch, column, None) is None:
-                more = f"; {self.avoids[column]} needs none" if column in self.avoids else ""
-                raise ValueError(f"column {column!r}: {self.described(options)} needs it and the batch has none{more}")
+        missing = [column for column in self.needs(options) if getattr(batch, column, None) is None]
+        if missing:
+            more = [f"; {self.avoids[column]} needs no {column}" for column in missing if column in self.avoids]
+            raise ValueError(
+                f"{self.described(options)} needs the column{'s' * (len(missing) > 1)} {', '.join(missing)}, which the "
+                f"batch does not have{''.join(more)}"
+            )
         try:
             advantages = self.compute(batch, gamma, options)
         except (ColumnError, MemoryError):  # names the column and the row

@@ -162,7 +162,7 @@ class _Dump:
     def _missing(self, name: str, keys: Sequence[str], row: Mapping[str, Any]) -> str:
         wanted = " or ".join(map(repr, keys)) or "no key"
         missing = f"{wanted} is missing or null; the row has {', '.join(row)}"
-        return f"no {name}: {missing}. Name another key ({name}=KEY){_REMEDIES.get(name, '')}"
+        return f"no {name}: {missing}. Name another key (--column {name}=KEY){_REMEDIES.get(name, '')}"
 
 
 def _identified(dump: _Dump) -> tuple[_Dump, list[tuple[str, str, int]]]:
