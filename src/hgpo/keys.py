@@ -1,7 +1,8 @@
 """Keys for comparing observations and actions of any type.
 
-Two values have equal keys if and only if they have equal contents. The one exception is a container and the text of its
-JSON, such as `[1]` and `"[1]"`. A key never depends on an object's address or on the order of a mapping or set.
+Two values have equal keys if and only if they have equal contents, with exceptions among containers, which become JSON:
+a container and its JSON text (`[1]`, `"[1]"`), a set and the mapping that stands for it, and mapping keys of other
+types than text (`{1: 0}` and `{"1": 0}` are equal, `{1: 0}` and `{1.0: 0}` are not). A key never depends on an object's address or on the order of a mapping or set.
 """
 
 from __future__ import annotations
