@@ -2,7 +2,8 @@
 
 Two values have equal keys if and only if they have equal contents, with exceptions among containers, which become JSON:
 a container and its JSON text (`[1]`, `"[1]"`), a set and the mapping that stands for it, and mapping keys of other
-types than text (`{1: 0}` and `{"1": 0}` are equal, `{1: 0}` and `{1.0: 0}` are not). A key never depends on an object's address or on the order of a mapping or set.
+types than text (`{1: 0}` and `{"1": 0}` are equal, `{1: 0}` and `{1.0: 0}` are not). A key never depends on an
+object's address or on the order of a mapping or set.
 """
 
 from __future__ import annotations

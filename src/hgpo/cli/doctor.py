@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     _show(findings)
     works = not any(finding.fatal for finding in findings)
     what, does = ("verl", "start") if arguments.engine else ("Training", "run")
-    sys.stdout.write(f"{what} {does}s here.\n" if works else f"{what} does not {does} here.\n")
+    sys.stdout.write(f"{what} can{'' if works else 'not'} {does} on this machine.\n")
     return int(not works)
 
 
@@ -87,8 +87,10 @@ def engine_findings(recipe: Path | None, overrides: Sequence[str]) -> list[Findi
         found += _gpu_findings(machine, of_recipe=config is not None)
     if config is not None:
         found += _data_findings(config.environment.options)
-    if config is None or found[0].fatal:
+    if config is None:
         return found
+    if found[0].fatal:
+        return [*found, Finding("estimates", "none: memory, GPU hours and disk are estimated where verl is installed")]
     from hgpo.integrations.verl.launch import compose
 
     found += check_here(compose(config), machine, config.policy)

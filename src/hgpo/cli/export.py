@@ -38,10 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Carry out the command."""
     import sys
 
-    from hgpo.evaluation.model_card import model_card
     from hgpo.runs.folder import open_run_directory
-    from hgpo.training.checkpoint import saving
-    from hgpo.training.load import RunPolicies
     from hgpo.utils.files import publish, scratch_folder
     from hgpo.utils.text import visible_lines
 
@@ -51,6 +48,10 @@ def run(arguments: argparse.Namespace) -> int:
     if output.resolve() == Path.cwd():
         raise ValueError(f"--output: {output} is the current folder; name a new one")
     run_directory, config = open_run_directory(arguments.run)
+    from hgpo.evaluation.model_card import model_card
+    from hgpo.training.checkpoint import saving  # loads PyTorch, so the run is opened before
+    from hgpo.training.load import RunPolicies
+
     policies = RunPolicies(run_directory, config.policy, config.warm_start.enabled, config.run.seed)
     folder = _weights_folder(policies, arguments.checkpoint)
     with scratch_folder(output) as partial, saving(output):

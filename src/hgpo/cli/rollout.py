@@ -36,6 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the command."""
     _check_arguments(arguments)
+    from hgpo.runs.folder import open_run_directory
+
+    run_directory, config = open_run_directory(arguments.run)  # before PyTorch is loaded
     import dataclasses
 
     import numpy as np
@@ -44,13 +47,11 @@ def run(arguments: argparse.Namespace) -> int:
     from hgpo.config import check_names
     from hgpo.rollout.records import by_trajectory, write_rollouts
     from hgpo.rollout.runner import collect
-    from hgpo.runs.folder import open_run_directory
     from hgpo.runs.trust import allow_settings, settings_to_trust
     from hgpo.training.load import RunPolicies, use_threads
     from hgpo.utils.progress import Reporter
 
     reporter = Reporter(quiet=arguments.quiet)
-    run_directory, config = open_run_directory(arguments.run)
     allow_settings(arguments.run, settings_to_trust(config), trusted=arguments.trust, say=reporter.say)
     check_names(config)
     use_threads(config.run.threads)

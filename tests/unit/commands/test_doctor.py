@@ -41,7 +41,7 @@ def test_it_names_what_it_promises(examine: Examine) -> None:
         "state keys │ json, observation",
         "ALFWorld games │ ",
         "WebShop shops │ ",
-        "Training runs here.",
+        "Training can run on this machine.",
     ):
         assert row in table
 
@@ -72,7 +72,7 @@ def test_a_torch_that_does_not_load_is_a_line(
     status, table = examine()
     assert status == 1
     assert f"torch is installed but cannot be loaded ({type(error).__name__}: {error})" in table
-    assert "Training does not run here." in table
+    assert "Training cannot run on this machine." in table
 
 
 def test_a_missing_package_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch, examine: Examine) -> None:
@@ -116,7 +116,7 @@ def test_the_engine_is_looked_at_without_a_recipe(monkeypatch: pytest.MonkeyPatc
     assert "GPUs │ 24.0 GiB" in table
     assert "vllm │ 0.33.0 │" in table
     assert "flash-attn │ missing │ pip install --no-build-isolation flash-attn" in table
-    assert "verl starts here." in table
+    assert "verl can start on this machine." in table
 
 
 def test_a_machine_without_gpus_runs_the_engine_on_its_cpus(monkeypatch: pytest.MonkeyPatch, examine: Examine) -> None:
@@ -138,6 +138,7 @@ def test_a_recipe_for_cpus_needs_no_gpu_and_its_packages(
     recipe.write_text('extends = "quickstart"\n[policy]\ndevice = "cpu"\n')
     _, table = examine("--engine", "verl", str(recipe))
     assert "verl │ missing" in table
+    assert "memory, GPU hours and disk are estimated where verl is installed" in table
     assert "torch" not in table
     assert "GPUs │" not in table
     _, table = examine("--engine", "verl", str(recipe), "policy.device=auto")
