@@ -171,6 +171,11 @@ def read_evaluation(path: Path) -> StoredEvaluation:
     Raises:
         ValueError: The file is not JSON, not an evaluation, or a damaged evaluation; the message names the place.
     """
+    if path.suffix in (".jsonl", ".parquet"):
+        raise ValueError(
+            f"{path} has a row per step or episode, and an evaluation is one JSON object; `hgpo advantages`, "
+            "`hgpo inspect` and `hgpo audit` read rows"
+        )
     value = read_json(path)
     missing = [key for key in _REQUIRED_KEYS if key not in value]
     if missing:

@@ -125,7 +125,7 @@ def test_without_matplotlib_it_is_said_what_to_install(
         (["hgpo-1", "hgpo-2", "--reference", "x"], "--reference x: no such row; choose one of: hgpo-1, hgpo-2"),
         (["hgpo-1", "--by", "nothing.here"], "--by nothing.here: no such setting"),
         (["hgpo-1", "--layout", "paper", "--format", "csv"], "--layout paper is for text, Markdown and LaTeX"),
-        (["hgpo-1/metrics.jsonl"], "is not JSON"),
+        (["hgpo-1/metrics.jsonl"], "an evaluation is one JSON object"),
         (["hgpo-1", "-o", "hgpo-2"], "hgpo-2 is a folder"),
         (["hgpo-1", "--figure", "figure.jpg"], "must end in .pdf, .png, .svg"),
         (["."], "is not a run directory"),

@@ -133,6 +133,11 @@ def test_damage_is_named_by_its_place(changed: Any, keys: dict[str, object], mes
     assert "\x1b" not in str(error.value)
 
 
+def test_rows_are_no_evaluation(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"steps\.jsonl has a row per step .*`hgpo advantages`"):
+        read_evaluation(tmp_path / "steps.jsonl")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
