@@ -95,7 +95,7 @@ def test_options_out_of_range(option: str, value: Any) -> None:
 
 def test_it_needs_actions() -> None:
     batch = StepBatch.from_columns(group=[0], trajectory=[0], step=[0], observation=[0], reward=[0])
-    with pytest.raises(ValueError, match="column 'action'"):
+    with pytest.raises(ValueError, match="needs the column action"):
         compute_advantages(batch, "atd:ATD")
     assert compute_advantages(batch, "atd:ATD", history_length=0).values.tolist() == [0.0]
 

@@ -34,5 +34,5 @@ def test_columns_that_the_followed_estimator_needs_are_asked_for_by_name(folder,
     )
     steps = read_batch(find_step_files(path)[0])
     assert "prompt" not in analyse(steps, report_estimators(NO_TRAINING), gamma=0.5).advantages
-    with pytest.raises(ValueError, match="column 'prompt': estimator 'hgpo' with context='prompt' needs it"):
+    with pytest.raises(ValueError, match="'hgpo' with context='prompt' needs the column prompt"):
         analyse(steps, report_estimators(Training("hgpo", {"context": "prompt"})), gamma=0.5)
