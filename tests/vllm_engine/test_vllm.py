@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -99,6 +101,21 @@ def test_many_episodes_are_collected_in_the_same_way_every_time(tiny: VllmPolicy
 
     assert len({step.trajectory for step in first}) == 36
     assert [step.response for step in second] == [step.response for step in first]
+
+
+def test_a_policy_outlives_another_one_in_the_same_process(tiny: VllmPolicy) -> None:
+    """As in a notebook: a new policy is made before the old one of that name is dropped."""
+    prompts = random_prompts(5)
+    expected = texts(respond(tiny, prompts))
+    policy = make_vllm_policy(tiny_model())
+    old = weakref.ref(policy._engine._engine.engine_core)
+    policy = make_vllm_policy(tiny_model())
+    gc.unfreeze()  # vLLM exempts what there is from garbage collection when it starts
+    gc.collect()
+
+    assert old() is None
+    for one in (policy, tiny):
+        assert texts(respond(one, prompts)) == expected
 
 
 def test_an_engine_that_dies_in_a_collection_ends_it_with_its_error() -> None:

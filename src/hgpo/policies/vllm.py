@@ -13,9 +13,11 @@ environments do not step while the engine computes.
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib.util
 import os
 import tempfile
+import weakref
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -289,7 +291,32 @@ def _start(model: Any, arguments: dict[str, Any]) -> Any:
             disable_log_stats=True,
             **arguments,
         )
-        return LLMEngine.from_engine_args(settings, usage_context=UsageContext.LLM_CLASS)
+        engine = LLMEngine.from_engine_args(settings, usage_context=UsageContext.LLM_CLASS)
+    _share_process_groups(engine.engine_core)
+    return engine
+
+
+_clients: weakref.WeakSet[Any] = weakref.WeakSet()
+"""vLLM's clients of the engines in this process."""
+
+
+def _share_process_groups(client: Any) -> None:
+    """Let the last engine of this process end vLLM's process groups; all engines of a process use the same ones.
+
+    By itself, vLLM ends them when any engine is collected as garbage. The other engines then fail at the next step.
+    """
+    _clients.add(client)
+    by_vllm = getattr(client, "_finalizer", None)  # older versions never end them
+    if by_vllm is not None and by_vllm.detach():
+        weakref.finalize(client, _end, client.engine_core)  # must not refer to the client
+
+
+def _end(core: Any) -> None:
+    if not list(_clients):  # len() may still count the client that is gone
+        core.shutdown()
+        return
+    core.model_executor.shutdown()
+    gc.unfreeze()  # vLLM exempts an engine's objects from garbage collection, so that its memory would stay taken
 
 
 def pack_tied_anew(model: Any) -> None:
