@@ -28,7 +28,7 @@ def test_a_prompt_has_the_newest_state_of_every_record() -> None:
     context = AgentContext(TASK, ORDER % ("cancelled", 40), len(history), history)
     assert BACKOFFICE_COMPACT.render(context) == (
         "case : Hello. Please cancel order w100. My email is ann1@example.com ; verified w100 "
-        "; w100 cancelled to 1 oak street , p10 red lamp 2 for 40 refunded last : cancel_order w100"
+        "; w100 cancelled to 1 oak street , red lamp w100 p10 for 40 refunded last : cancel_order w100"
     )
 
 

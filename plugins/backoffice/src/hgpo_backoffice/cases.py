@@ -22,6 +22,7 @@ _NAMES = ("ann", "ben", "cora", "dan", "eva", "finn", "gina", "hugo")
 _STREETS = ("oak street", "mill lane", "park road", "river walk")
 _STATUSES: tuple[Status, ...] = ("pending", "shipped", "delivered", "delivered")
 _MOST_CALLS = 2  # that change something, for one request
+_POSTCODES = tuple(str(number) for number in range(1_000, 2_000, 25))
 _NOT_VERIFIED = 0.1  # share of cases whose customer gives a wrong postcode
 
 
@@ -44,7 +45,7 @@ class Case:
 def make_case(kinds: tuple[str, ...], rng: Random) -> Case:
     """Draw a case with requests of these kinds, in random order; their orders have different kinds of products."""
     numbers = rng.sample(range(10, 100), 3)
-    postcodes = map(str, rng.sample(range(1000, 10_000), 3))
+    postcodes = rng.sample(_POSTCODES, 3)
     customers = [
         Customer(f"c{number}", f"{name}{rng.randint(1, 9)}@example.com", postcode)
         for number, name, postcode in zip(numbers, rng.sample(_NAMES, 3), postcodes, strict=True)
@@ -72,7 +73,7 @@ class _Orders:
 
     def __init__(self, goods: list[str], rng: Random) -> None:
         self._rng = rng
-        self._ids = iter(rng.sample(range(100, 400), len(goods)))
+        self._ids = iter(rng.sample(range(100, 200), len(goods)))
         numbers = iter(rng.sample(range(10, 100), 3 * len(goods)))
         prices = {good: 4 * rng.randint(2, 10) for good in goods}
         self.made: list[Order] = []
@@ -113,7 +114,7 @@ class _Orders:
 def _with_solution(database: Database, customer: Customer, asked: dict[str, Request], rng: Random) -> Case:
     """The case; `asked` has each request by the id of its order."""
     honest = rng.random() >= _NOT_VERIFIED
-    wrong = str(1_000 + (int(customer.postcode) + rng.randint(1, 8_999) - 1_000) % 9_000)
+    wrong = rng.choice([one for one in _POSTCODES if one != customer.postcode])
     answers = {"email": customer.email, "postcode": customer.postcode if honest else wrong}
     told = frozenset(detail for detail in answers if rng.random() < 0.5)
     requests = tuple(asked.values())

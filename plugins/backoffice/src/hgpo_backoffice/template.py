@@ -75,16 +75,16 @@ def _facts(result: Mapping[str, Any]) -> dict[str, str]:
     """What a result says, by the record that it describes."""
     if "items" in result:
         days = "" if result["days"] is None else f"{result['days']} days"
-        items = [
-            f"{one['product_id']} {one['name']} {one['quantity']} for {one['total']} {'returned' * one['returned']}"
+        items = [  # the arguments of a return follow the name that a request has
+            f"{one['name']} {result['id']} {one['product_id']} for {one['total']} {'returned' * one['returned']}"
             for one in result["items"]
         ]
         refunded = "refunded" * bool(result["refunded"])
         order = f"; {result['id']} {result['status']} {days} to {result['address']} , {' , '.join(items)} {refunded}"
         return {result["id"]: order}
     if "products" in result:
-        products = [f"{one['id']} {one['colour']} {one['stock']}" for one in result["products"]]
-        return {result["products"][0]["kind"]: f"; {result['products'][0]['kind']} {' , '.join(products)}"}
+        products = [f"{one['colour']} {one['kind']} {one['id']} {one['stock']}" for one in result["products"]]
+        return {result["products"][0]["kind"]: f"; {' , '.join(products)}"}
     if "verified" in result:
         return {"customer": f"; verified {' '.join(result['orders'])}" if result["verified"] else "; failed"}
     if "customer_id" in result:
