@@ -77,13 +77,17 @@ def parse_tagged_call(response: str) -> tuple[str, ToolCall]:
     return before.strip(), _call(value, "name")
 
 
-def json_of_calls(text: str) -> Iterator[tuple[int, int, Any]]:
+def json_of_calls(text: str, opening: re.Pattern[str] = _OPENED) -> Iterator[tuple[int, int, Any]]:
     """Begin, end and value of the JSON object or list after each `<tool_call>`; a tag in this JSON begins no call.
 
     It stops after `_MOST_FAILURES` tags without JSON: the error of each takes time that grows with the text before it.
+
+    Args:
+        text: a model's response.
+        opening: matches what comes before the JSON of a call, up to its first character.
     """
     end = failures = 0
-    while failures < _MOST_FAILURES and (opened := _OPENED.search(text, end)):
+    while failures < _MOST_FAILURES and (opened := opening.search(text, end)):
         begin = end = opened.end()
         try:
             value, end = _PLAIN_DECODER.raw_decode(text, begin)
@@ -93,15 +97,16 @@ def json_of_calls(text: str) -> Iterator[tuple[int, int, Any]]:
             yield begin, end, value
 
 
-def escape_in_calls(response: str, pattern: re.Pattern[str]) -> str:
+def escape_in_calls(response: str, pattern: re.Pattern[str], opening: re.Pattern[str] = _OPENED) -> str:
     """Replace the first character of each match in the JSON of calls by its JSON escape; the calls stay equal.
 
     Args:
         response: a model's response.
         pattern: matches text that JSON contains only in strings.
+        opening: see `json_of_calls`.
     """
     parts, rest = [], 0
-    for begin, end, _ in json_of_calls(response):
+    for begin, end, _ in json_of_calls(response, opening):
         escaped = pattern.sub(lambda match: f"\\u{ord(match[0][0]):04x}{match[0][1:]}", response[begin:end])
         parts += [response[rest:begin], escaped]
         rest = end
@@ -122,7 +127,9 @@ def parse_object(text: str) -> dict[str, Any]:
 
 def describe(tools: Sequence[Mapping[str, Any]]) -> str:
     """The tools as a text for prompts: one line of JSON per tool, then the form of a call."""
-    lines = "\n".join(json.dumps({"type": "function", "function": dict(tool)}, ensure_ascii=False) for tool in tools)
+    lines = "\n".join(
+        json.dumps({"type": "function", "function": tool}, ensure_ascii=False, default=dict) for tool in tools
+    )
     form = f'{_OPEN}\n{{"name": NAME, "arguments": {{…}}}}\n{_CLOSE}'
     return f"<tools>\n{lines}\n</tools>\n\nTo call one of these tools, end your answer with a JSON object:\n{form}"
 

@@ -17,18 +17,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hgpo.agents.base import Agent, AgentSpec
-from hgpo.agents.prompts import AgentContext, ParsedAction, clean_action
+from hgpo.agents.prompts import MAX_ACTION_CHARACTERS, AgentContext, ParsedAction, clean_action
 from hgpo.agents.worked_examples import WorkedExample, examples_for, load_examples
-from hgpo.messages import Conversation, Message, without_thoughts
-from hgpo.tool_calls import ToolCallError, parse_action, signatures
+from hgpo.messages import THOUGHT_TAG, Conversation, Message, without_thoughts
+from hgpo.tool_calls import ToolCallError, escape_in_calls, json_of_calls, parse_action, signatures
 
 # Each run of white space matches in one way only; otherwise the time would grow with the square of its length.
-# The line after an empty `Action:` is the command, unless it is the next part of an answer.
+# The line after an empty `Action:`, or after the first line of a code block, is the command, unless it is the next part
+# of an answer.
+_LABEL = r"^(?:[^\S\n]|[>*#-])*action(?:\s*\d+)?\s*(?:\*+\s*)?:\s*\**(?:`{3,}\w*[^\S\n]*\n\s*)?"
 _ACTION = re.compile(
-    r"^(?:[^\S\n]|[>*#-])*action(?:\s*\d+)?\s*(?:\*+\s*)?:\s*\**(?!(?:thought|action|observation)[\s\d*]*:)(.*)$",
+    _LABEL + r"(?!(?:thought|action|observation)[\s\d*]*:)(.*)$",
     re.IGNORECASE | re.MULTILINE,
 )
-_QUOTES = "`\"'* "
+_CALL = re.compile(_LABEL + r"(?=\{)", re.IGNORECASE | re.MULTILINE)
+_QUOTES = frozenset("`\"'*")
 _EXAMPLES = {"alfworld": "household", "webshop": "shop"}
 _CALLS = 'A command is one tool call, {"tool": NAME, "arguments": {…}} in JSON. The tools and their arguments:'
 MAX_REMEMBERED_CHARACTERS = 2_000
@@ -93,13 +96,12 @@ class ReactTemplate:
 
         Without one the last line is the action, and the response is invalid.
         """
-        answer = without_thoughts(response)
-        found = _ACTION.search(answer)
+        answer = _without_thoughts(response)
+        found = _first_action(answer)
         if found is None:
             lines = [line for line in answer.splitlines() if line.strip()]
-            return ParsedAction(_command(lines[-1] if lines else ""), False, "no Action:")
-        action = _command(found.group(1))
-        return ParsedAction(action, bool(action), "" if action else "empty Action:")
+            return replace(_command(lines[-1] if lines else ""), valid=False, fault="no Action:")
+        return _command(answer[slice(*found)])
 
     def respond(self, action: str) -> str:
         """A valid response without a thought."""
@@ -123,13 +125,38 @@ def conversation(
     return turns
 
 
-def _command(text: str) -> str:
+def _without_thoughts(response: str) -> str:
+    """The answer without thoughts; a thought's tag in an argument of a tool call begins no thought."""
+    return without_thoughts(escape_in_calls(response, THOUGHT_TAG, _CALL))
+
+
+def _first_action(answer: str) -> tuple[int, int] | None:
+    """Begin and end of the first action: the rest of a line, or a JSON object that goes on after it."""
+    found = _ACTION.search(answer)
+    if found is None:
+        return None
+    begin, end = found.span(1)
+    first_call = next(json_of_calls(answer, _CALL), None) if answer.startswith("{", begin) else None
+    return (begin, max(end, first_call[1])) if first_call and first_call[0] == begin else (begin, end)
+
+
+def _command(text: str) -> ParsedAction:
     """The action for the environment; only tool calls keep their case and spaces."""
-    text = text.strip(_QUOTES)
+    text = _without_quotes(text)
     try:
-        return parse_action(text).action
+        return ParsedAction(parse_action(text).action, True)
     except ToolCallError:
-        return clean_action(text.lower()).strip(_QUOTES)
+        action = clean_action(text.lower())
+    fault = "too long" if len(text) > MAX_ACTION_CHARACTERS else "" if action else "empty Action:"
+    return ParsedAction(action, not fault, fault)
+
+
+def _without_quotes(text: str) -> str:
+    """Without quotes, backticks and asterisks at the ends, unless the text has the same character inside."""
+    text = text.strip()
+    while outer := [mark for mark in _QUOTES & {text[:1], text[-1:]} if mark not in text.strip(mark)]:
+        text = text.strip(f"{outer[0]} ")
+    return text
 
 
 def remembered(response: str, action: str) -> str:
@@ -138,9 +165,9 @@ def remembered(response: str, action: str) -> str:
     Thoughts are removed, as chat templates do. A text over `MAX_REMEMBERED_CHARACTERS` is truncated and ends with its
     action. An empty text becomes `Action: {action}`.
     """
-    answer = without_thoughts(response)
-    found = _ACTION.search(answer)
-    text = (answer[: found.end()] if found else answer).strip()
+    answer = _without_thoughts(response)
+    found = _first_action(answer)
+    text = (answer[: found[1]] if found else answer).strip()
     command = f"Action: {action}"
     if len(text) > MAX_REMEMBERED_CHARACTERS:
         return f"{text[: max(0, MAX_REMEMBERED_CHARACTERS - len(command) - 1)]}\n{command}".lstrip()

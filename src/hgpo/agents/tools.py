@@ -38,7 +38,9 @@ class ToolsTemplate:
         """
         if not context.tools:
             raise ValueError("agent.name = 'tools': the environment lists no tools; use another agent, such as react")
-        return tuple(conversation(context, self.head(context), self._turn, tools=json.dumps(context.tools)))
+        return tuple(
+            conversation(context, self.head(context), self._turn, tools=json.dumps(context.tools, default=dict))
+        )
 
     def head(self, context: AgentContext) -> str:
         """The text before the first remembered observation; the tools come first."""

@@ -431,9 +431,8 @@ class Config(SettingsSection):
         They are one policy with the built-in sampler, and with verl's synchronous trainer on CPUs, where the rollout
         engine is this project's own unless it is vLLM's build for CPUs.
         """
-        chosen = self.training.recompute_log_probs
-        if isinstance(chosen, bool):
-            return chosen
+        if isinstance(self.training.recompute_log_probs, bool):
+            return self.training.recompute_log_probs
         if self.run.engine == "verl":
             return self.verl.mode != "sync" or self.policy.device != "cpu" or self.verl.rollout == VLLM_ON_CPU
         return self.policy.backend not in ("auto", "transformers")
@@ -442,6 +441,8 @@ class Config(SettingsSection):
     def _consistent(self) -> Config:
         if self.policy.model == "tiny" and not self.warm_start.enabled:
             raise ValueError('policy.model = "tiny" has random weights: set warm_start.enabled = true, or name a model')
+        if self.policy.model == "tiny" and self.policy.system_prompt:
+            raise ValueError("policy.system_prompt: a tiny model knows the words of demonstrations only; leave it out")
         if self.evaluation.split == self.environment.train_split:
             raise ValueError("evaluation.split and environment.train_split are equal: the tasks would not be held out")
         if self.verl.evaluate_only and self.run.engine != "verl":

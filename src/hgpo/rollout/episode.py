@@ -137,8 +137,8 @@ class Episode:
         listed = self.info.get("admissible_commands") or ()
         if parsed.action in listed:
             return parsed
-        meant = [command for command in listed if command.lower().split() == parsed.action.lower().split()]
-        return replace(parsed, action=meant[0]) if len(meant) == 1 else parsed
+        meant = {command for command in listed if command.lower().split() == parsed.action.lower().split()}
+        return replace(parsed, action=meant.pop()) if len(meant) == 1 else parsed
 
     def finish(self, answer: Answer, result: StepResult) -> StepRecord:
         """Update the episode by `result`, the environment's result of the action, and return the step's record."""

@@ -1,5 +1,6 @@
 """The agents ReAct and Reflexion."""
 
+import json
 import time
 from dataclasses import replace
 
@@ -78,6 +79,11 @@ def test_what_is_left_out_of_a_long_history_is_said():
         ("I see.\n \n\n  >\n Action: look", "look"),
         ("Action\n\n 3 \n ** \n:\n** go to desk 1", "go to desk 1"),
         ("An action: look\naction 7 help\n\tAction : open drawer 1", "open drawer 1"),
+        ('Action: say "hello"', 'say "hello"'),
+        ('**Action: say "hello"**', 'say "hello"'),
+        ('Action: `"open drawer 1"`', "open drawer 1"),
+        ("Action: open drawer 1*", "open drawer 1"),
+        ("Action:\n```\nopen drawer 1\n```", "open drawer 1"),
     ],
 )
 def test_the_first_action_is_read_through_white_space_and_marks(response, action):
@@ -90,6 +96,7 @@ def test_the_first_action_is_read_through_white_space_and_marks(response, action
         ("I think.\nopen drawer 1\n", ParsedAction("open drawer 1", False, "no Action:")),
         ("", ParsedAction("", False, "no Action:")),
         ("Action: ``", ParsedAction("", False, "empty Action:")),
+        (f"Action: search[{'a' * 600}]", ParsedAction(f"search[{'a' * 505}", False, "too long")),
         ("Action:\n\nObservation: You see a desk 1.", ParsedAction("", False, "empty Action:")),
         ("**Action:**\n**Thought 2:** I look.\nAction: look", ParsedAction("", False, "empty Action:")),
     ],
@@ -98,9 +105,10 @@ def test_an_ill_formed_answer_is_called_so(response, expected):
     assert react().template.parse(response) == expected
 
 
-def test_a_response_is_the_inverse_of_reading_it():
+@pytest.mark.parametrize("action", ["open drawer 1", 'say "yes"', 'say "a" and "b"', "say 'yes'"])
+def test_a_response_is_the_inverse_of_reading_it(action):
     template = react().template
-    assert template.parse(template.respond("open drawer 1")) == ParsedAction("open drawer 1", valid=True)
+    assert template.parse(template.respond(action)) == ParsedAction(action, valid=True)
 
 
 def test_an_endless_response_is_remembered_in_part():
@@ -166,6 +174,26 @@ def test_the_number_of_trials_is_an_option():
     assert reflexion(trials=5).trials == 5
     with pytest.raises(ValueError, match=r"agent\.options\.trials = 0"):
         reflexion(trials=0)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "Action:\n```json\n{}\n```",
+        "Action: {}\nObservation: written.\nAction: {{}}",
+        "<think>Action: look</think>Thought: I write.\nAction:\n\n{}",
+    ],
+)
+def test_a_tool_call_may_have_several_lines_and_the_tags_of_thoughts(form):
+    call = ToolCall("write", {"text": "Use <think> Tags </think>", "place": "Desk 1"})
+    response = form.format(json.dumps({"tool": call.name, "arguments": call.arguments}, indent=2))
+
+    parsed = react().template.parse(response)
+
+    assert parsed == ParsedAction(call.action, valid=True)
+    told = remembered(response, parsed.action)
+    assert react().template.parse(told) == parsed
+    assert "Observation" not in told
 
 
 @pytest.mark.parametrize("quotes", ["{}", "`{}`", "**{}**"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from hgpo.agents.react import MAX_REMEMBERED_CHARACTERS
 from hgpo.messages import Message
 from hgpo.tool_calls import ToolCall, describe, parse_action
 
-TOOLS = ({"name": "look", "description": "Look.", "parameters": {"type": "object", "properties": {}}},)
+TOOLS: tuple[dict[str, Any], ...] = (
+    {"name": "look", "description": "Look.", "parameters": {"type": "object", "properties": {}}},
+)
 LOOK, GO = ToolCall("look", {}), ToolCall("go", {"place": "Hall"})
 
 
@@ -46,6 +49,12 @@ def test_the_whole_episode_is_a_conversation_with_calls_and_results() -> None:
         Message("assistant", GO.tagged),
         Message("user", '<tool_response>\n{"place": "hall"}\n</tool_response>'),
     ]
+
+
+def test_tools_may_be_mappings_of_any_kind() -> None:
+    read_only = (MappingProxyType({**TOOLS[0], "parameters": MappingProxyType(TOOLS[0]["parameters"])}),)
+    agent = tools()
+    assert agent.template.render(context(tools=read_only)) == agent.template.render(context())
 
 
 def test_an_invalid_answer_is_repeated_with_the_reason() -> None:

@@ -77,6 +77,7 @@ def test_a_model_is_evaluated_with_prompt_and_step_limit_of_the_published_recipe
         ("agent.template=chatty", "unknown prompt template 'chatty'; known: "),
         ("evaluation.split=train", "would not be held out"),
         ("warm_start.enabled=false", "has random weights"),
+        ("policy.system_prompt=Play.", "a tiny model knows the words of demonstrations only"),
         ("warm_start.target_low=0.9", "target_low 0.9 exceeds target_high 0.5"),
         ("run.name=../x", "run.name"),
         ("verl.evaluate_only=true", "add --engine verl, or use `hgpo eval`"),
