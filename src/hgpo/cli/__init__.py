@@ -34,7 +34,7 @@ def add_file_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state",
         metavar="NAME",
-        help="compare states by this key: json, tool_call, or your own as package.module:attribute "
+        help="compare states by this key: observation, json, tool_call, or your own as package.module:attribute "
         "(default: the stored observation; json for a run that was trained with it)",
     )
 

@@ -92,8 +92,8 @@ def test_sentences_about_single_steps_state_the_stored_figures() -> None:
     text, key = (changes["quickstart-start", state, True] for state in (TEXT, G2PO_KEY))
     shops, with_others = (changes[SHOPS, TEXT, all_steps] for all_steps in (True, False))
     assert (
-        f"household, text 1.08, {text}; household, G2PO's key .32, +{key}; shops .49, {shops}, steps with a history of "
-        f"other rollouts .38, {with_others}."
+        f"household, text 1.08, {text}; household, G2PO's key .32, +{key}; shops .49, {shops}, steps whose history "
+        f"other rollouts share .38, {with_others}."
     ) in words(CHOOSING)
 
 
