@@ -96,11 +96,12 @@ def _targets(batch: StepBatch, value_N: FloatArray, lambda_N: FloatArray, gamma:
     goes_on_N[batch.trajectory_start[1:] - 1] = 0.0
     discount_N = gamma * goes_on_N
     taken_N = batch.reward[batch.order] + discount_N * (1.0 - next_lambda_N) * next_value_N
-    factor_N = discount_N * next_lambda_N
-    target_N, later = np.empty_like(taken_N), 0.0
-    for row in reversed(range(len(batch))):
-        later = taken_N[row] + factor_N[row] * later
-        target_N[row] = later
+    target_N, factor_N, reach = taken_N.copy(), discount_N * next_lambda_N, 1
+    while reach < len(target_N) and factor_N.any():  # by doubling, as in `discounted_suffix_sums`
+        target_N[:-reach] += factor_N[:-reach] * target_N[reach:]
+        factor_N[:-reach] *= factor_N[reach:]
+        factor_N[-reach:] = 0.0
+        reach *= 2
     return to_rows(target_N, batch.order)
 
 
