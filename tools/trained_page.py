@@ -135,7 +135,9 @@ CAMPAIGNS = (
     ),
     Campaign("babyai-tiny", "BabyAI", "valid_unseen", chosen_rates=False, note=_PACKAGE, package="babyai"),
     Campaign("backoffice-tiny", "Back office", "valid_unseen", chosen_rates=False, note=_PACKAGE, package="backoffice"),
-    Campaign("scienceworld-tiny", "ScienceWorld", "valid_unseen", chosen_rates=False, note=_PACKAGE, package="scienceworld"),
+    Campaign(
+        "scienceworld-tiny", "ScienceWorld", "valid_unseen", chosen_rates=False, note=_PACKAGE, package="scienceworld"
+    ),
     Campaign(_NO_WARM_UP, "Household games with PPO, without warm-up", "valid_unseen", note=_TEXT),
     Campaign(
         "quickstart training.updates=60 training.skip_zero_advantage=false training.learning_rate_schedule=constant",
