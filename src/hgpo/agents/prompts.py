@@ -111,7 +111,8 @@ def parse_tagged(response: str, *, fallback_characters: int) -> ParsedAction:
     a CJK character. Without a complete pair the last `fallback_characters` of the response are the action (30 for
     ALFWorld, 20 for WebShop in the published recipe).
 
-    Unlike in the published code, an `<action>` inside a thought is ignored: a thinking model considers several actions.
+    Unlike in the published code, an `<action>` inside a thought is ignored, since a thinking model considers several
+    actions, and an action over `MAX_ACTION_CHARACTERS` is cut and invalid.
     """
     lowered = response.lower()
     answer = _from_its_action(lowered)
@@ -125,6 +126,8 @@ def parse_tagged(response: str, *, fallback_characters: int) -> ParsedAction:
         return ParsedAction(action, False, "no <think></think>")
     if _CJK.search(response):
         return ParsedAction(action, False, "CJK characters")
+    if len(text) > MAX_ACTION_CHARACTERS:
+        return ParsedAction(action, False, "too long")
     return ParsedAction(action, True)
 
 

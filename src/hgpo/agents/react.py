@@ -96,7 +96,7 @@ class ReactTemplate:
 
         Without one the last line is the action, and the response is invalid.
         """
-        answer = _without_thoughts(response)
+        answer = _answer_of(response)
         found = _first_action(answer)
         if found is None:
             lines = [line for line in answer.splitlines() if line.strip()]
@@ -125,7 +125,7 @@ def conversation(
     return turns
 
 
-def _without_thoughts(response: str) -> str:
+def _answer_of(response: str) -> str:
     """The answer without thoughts; a thought's tag in an argument of a tool call begins no thought."""
     return without_thoughts(escape_in_calls(response, THOUGHT_TAG, _CALL))
 
@@ -165,7 +165,7 @@ def remembered(response: str, action: str) -> str:
     Thoughts are removed, as chat templates do. A text over `MAX_REMEMBERED_CHARACTERS` is truncated and ends with its
     action. An empty text becomes `Action: {action}`.
     """
-    answer = _without_thoughts(response)
+    answer = _answer_of(response)
     found = _first_action(answer)
     text = (answer[: found[1]] if found else answer).strip()
     command = f"Action: {action}"

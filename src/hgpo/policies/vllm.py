@@ -296,8 +296,8 @@ def _start(model: Any, arguments: dict[str, Any]) -> Any:
     return engine
 
 
-_clients: weakref.WeakSet[Any] = weakref.WeakSet()
-"""vLLM's clients of the engines in this process."""
+_open_cores: list[Any] = []
+"""vLLM's cores of the engines in this process that have not ended."""
 
 
 def _share_process_groups(client: Any) -> None:
@@ -305,14 +305,15 @@ def _share_process_groups(client: Any) -> None:
 
     By itself, vLLM ends them when any engine is collected as garbage. The other engines then fail at the next step.
     """
-    _clients.add(client)
     by_vllm = getattr(client, "_finalizer", None)  # older versions never end them
     if by_vllm is not None and by_vllm.detach():
+        _open_cores.append(client.engine_core)
         weakref.finalize(client, _end, client.engine_core)  # must not refer to the client
 
 
 def _end(core: Any) -> None:
-    if not list(_clients):  # len() may still count the client that is gone
+    _open_cores.remove(core)
+    if not _open_cores:
         core.shutdown()
         return
     core.model_executor.shutdown()

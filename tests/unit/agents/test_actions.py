@@ -21,6 +21,7 @@ def test_the_first_action_is_taken_and_lower_cased():
         ("<action>look</action>", "no <think></think>"),
         ("<think>x<action>look</action>", "no <think></think>"),
         ("<think>去</think><action>look</action>", "CJK characters"),
+        (f"<think>x</think><action>search[{'a' * 600}]</action>", "too long"),
         ("", "no <action></action>"),
     ],
 )
