@@ -36,9 +36,9 @@ def finished(tmp_path_factory):
 
 def test_a_run_writes_everything_it_promises(finished):
     summary = read_summary(finished)
-    wanted = {"estimator", "updates", "seconds", "success_before", "success_after", "episodes_evaluated", "split"}
+    wanted = {"estimator", "updates", "seconds", "success_before", "success_after", "tasks_evaluated", "split"}
     assert wanted <= summary.keys()
-    assert summary["episodes_evaluated"] == 3
+    assert summary["tasks_evaluated"] == 3
     assert [row["update"] for row in read_metrics(finished)] == [1, 2, 3, 4]
     assert len(list(finished.rollouts.glob("*.parquet"))) == 4
     newest = finished.checkpoints / "4"

@@ -37,7 +37,7 @@ def test_the_recipe_runs_without_a_download(tmp_path: Path) -> None:
     config = load_config(RECIPE, [f"run.directory={str(tmp_path)!r}", *SHORT])
     run = train(config, Reporter(Console(quiet=True)))
     summary = read_summary(run)
-    assert summary["episodes_evaluated"] == 6
+    assert summary["tasks_evaluated"] == 6
     assert json.loads(run.environment.read_text())["nouns"] == "blank"
     assert 0 <= summary["score_before"] <= 1
     assert 0 <= summary["score_after"] <= 1

@@ -189,7 +189,7 @@ def check_files(run: RunDirectory) -> None:
     expect(all(row["gradient_norm"] > 0 and np.isfinite(row["loss"]) for row in rows), "gradients are finite, and some")
     expect((run.checkpoints / "3" / "model.safetensors").exists(), "the last checkpoint is published")
     summary = json.loads(run.summary.read_text())
-    expect(summary["updates"] == 3 and summary["episodes_evaluated"] == 12, f"summary {summary}")
+    expect(summary["updates"] == 3 and summary["tasks_evaluated"] == 12, f"summary {summary}")
 
 
 def check_adapter(run: RunDirectory) -> None:

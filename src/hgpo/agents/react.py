@@ -147,7 +147,12 @@ def _command(text: str) -> ParsedAction:
         return ParsedAction(parse_action(text).action, True)
     except ToolCallError:
         action = clean_action(text.lower())
-    fault = "too long" if len(text) > MAX_ACTION_CHARACTERS else "" if action else "empty Action:"
+    if len(text) > MAX_ACTION_CHARACTERS:
+        fault = "too long"
+    elif text.startswith("{"):
+        fault = "not a tool call"
+    else:
+        fault = "" if action else "empty Action:"
     return ParsedAction(action, not fault, fault)
 
 

@@ -56,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--temperature", type=float, help="sampling temperature (default: the run's; 0.4 for a model)")
     parser.add_argument("--games", type=int, metavar="N", help="only the first N tasks")
-    parser.add_argument("--checkpoint", default="newest", help="newest, start, or an update's number (default: newest)")
+    parser.add_argument("--checkpoint", help="of a run: newest, start, or an update's number (default: newest)")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="file of the result")
     parser.add_argument(
         "--force",
@@ -100,6 +100,10 @@ def run(arguments: argparse.Namespace) -> int:
         trusted=arguments.trust,
         say=reporter.say,
     )
+    if arguments.checkpoint is not None and (arguments.server is not None or not is_run(arguments.policy)):
+        raise ValueError(
+            f"--checkpoint {arguments.checkpoint}: {arguments.policy} is no run; only runs have checkpoints"
+        )
     if arguments.output is None:
         if arguments.server is not None or not is_run(arguments.policy):
             raise ValueError("-o FILE.json is needed: without a run directory the result has no default path")
@@ -142,7 +146,9 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
         check_model(config.policy)  # before tasks are generated for it
     suite = build_suite(config.environment, config.evaluation)
     telling = {"warn": reporter.warn, "say": reporter.say}
-    opened = open_policy(arguments.policy, config, arguments.checkpoint, **telling)
+    opened = open_policy(
+        arguments.policy, config, "newest" if arguments.checkpoint is None else arguments.checkpoint, **telling
+    )
     played = config.evaluation
     name = name_by_command(played.split, opened.checkpoint, played.temperature, played.seeds, arguments.games)
     output = arguments.output or RunDirectory(Path(arguments.policy)).evaluation(name)
@@ -150,7 +156,7 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
     at_once = arguments.at_once or (64 if served else NO_LIMIT.max_concurrency)
     budget = EvalBudget(prices, arguments.max_cost, at_once)
     evaluator = build_evaluator(config, suite, reporter, budget=budget)
-    if opened.weights:  # another run may have had the same name
+    if opened.weights:  # another run or model may have had the same name
         evaluator = replace(evaluator, settings={**evaluator.settings, "weights": opened.weights})
     keep_steps = arguments.output is not None
     with exclusive_path(output):

@@ -324,7 +324,7 @@ class EvaluationSettings(SettingsSection):
     split: str = Field("valid_unseen", description="Split that success is reported on.")
     games: Positive | None = Field(None, description="Number of tasks, from the start of the split; default: all.")
     temperature: float = Field(0.4, ge=0, description="Sampling temperature; 0 is greedy.")
-    seeds: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**63)], ...], AfterValidator(_each_once)] = Field(
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**32)], ...], AfterValidator(_each_once)] = Field(
         (123,), min_length=1, description="Each task is played once per seed."
     )
     before: bool = Field(True, description="Evaluate the start policy, too, before the first update.")

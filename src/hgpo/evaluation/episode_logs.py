@@ -200,12 +200,13 @@ def _logs_of_results(path: Path, files: Sequence[Path]) -> list[EpisodeLog]:
 def _by_set(
     path: Path, found: Sequence[tuple[str, int | None, StoredEvaluation]], training: frozenset[str]
 ) -> list[EpisodeLog]:
-    """A log per series, split, temperature and list of seeds, from (series, checkpoint, evaluation)."""
+    """A log per series, agent, environment, split, temperature and seeds, from (series, checkpoint, evaluation)."""
     logs: defaultdict[str, list[tuple[int | None, StoredEvaluation]]] = defaultdict(list)
     for series, checkpoint, stored in found:
         figures = stored.evaluation
         seeds = "" if _ANY_SEED in series else f"seeds {' '.join(map(str, figures.seeds))}"
-        words = (series, figures.split, f"temperature {figures.temperature:g}", seeds)
+        what = (series, stored.agent, stored.environment, figures.split)
+        words = (*what, f"temperature {figures.temperature:g}", seeds)
         logs[", ".join(filter(None, words))].append((checkpoint, stored))
     return [
         EpisodeLog(

@@ -11,7 +11,7 @@ from typing import Any
 import tomli_w
 
 from hgpo.agents.text_template import is_text
-from hgpo.config import Config, as_tree
+from hgpo.config import AgentSettings, Config, as_tree
 from hgpo.evaluation.eval_history import evaluation_names
 from hgpo.evaluation.result_files import percent, stored_evaluation
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, lost_evaluations, resume_command
@@ -46,9 +46,6 @@ def model_card(run: RunDirectory, config: Config, checkpoint: str) -> str:
     published["run"]["directory"] = "runs"
     start = "a tiny model built for it" if model == "tiny" else f"`{_plain(model)}`"
     environment, estimator = _plain(config.environment.name), _plain(config.advantage.estimator)
-    template = f"hgpo's template `{_plain(config.agent.template)}`"
-    if is_text(config.agent.template):
-        template = "the template `agent.template` below"
     evaluations = "\n".join(_evaluations(run))
     settings = "\n".join(f"    {line}" for line in tomli_w.dumps(published).splitlines())
     return f"""\
@@ -66,7 +63,7 @@ A policy for `{environment}`, {updates} with the estimator `{estimator}`, traine
     from transformers import AutoModelForCausalLM, AutoTokenizer
     model, tokenizer = (kind.from_pretrained(FOLDER) for kind in (AutoModelForCausalLM, AutoTokenizer))
 
-Prompts are those of {template} with the last {config.agent.history_length} steps, one user message each.
+{_prompts(config.agent)}
 
 ## Success
 
@@ -103,6 +100,15 @@ def _evaluations(run: RunDirectory) -> Iterator[str]:
             )
             yield f"| {' | '.join(cells)} |"
     yield ""
+
+
+def _prompts(agent: AgentSettings) -> str:
+    """What the policy's prompts contain."""
+    if agent.name != "direct":
+        return f"Prompts are those of hgpo's agent `{_plain(agent.name)}` with the options `agent.options` below."
+    own = is_text(agent.template)
+    template = "the template `agent.template` below" if own else f"hgpo's template `{_plain(agent.template)}`"
+    return f"Prompts are those of {template} with the last {agent.history_length} steps, one user message each."
 
 
 def _without_folders(value: Any) -> Any:

@@ -53,7 +53,7 @@ class Evaluation:
         temperature: Temperature of the sampling; 0 is greedy.
         seeds: Each task is played once per seed.
         success: Success over tasks, with its interval.
-        score: Mean of the environment's grade.
+        score: Mean over tasks of the environment's grade.
         by_seed: Success per seed, in the order of `seeds`; None where no episode was played to its end.
         by_task_type: Success per task type.
         episode_length: Mean number of steps.
@@ -90,8 +90,10 @@ def summarise(
 ) -> Evaluation:
     """The figures of the episodes that were played to their end."""
     wins_by_task: dict[str, list[bool]] = defaultdict(list)
+    scores_by_task: dict[str, list[float]] = defaultdict(list)
     for episode in episodes:
         wins_by_task[episode.task].append(episode.won)
+        scores_by_task[episode.task].append(episode.score)
     won = {task: float(np.mean(wins)) for task, wins in wins_by_task.items()}
     types = {episode.task: episode.kind for episode in episodes}
     counts = sum((episode.counts for episode in episodes), StepCounts())
@@ -101,7 +103,7 @@ def summarise(
         temperature=temperature,
         seeds=tuple(seeds),
         success=rate(list(won.values()), len(seeds)),
-        score=float(np.mean([episode.score for episode in episodes])),
+        score=float(np.mean([np.mean(scores) for scores in scores_by_task.values()])),
         by_seed=tuple(float(np.mean(wins)) if wins else None for wins in by_seed),
         by_task_type={
             kind: rate([won[task] for task in won if types[task] == kind], len(seeds))

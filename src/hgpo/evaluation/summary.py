@@ -38,7 +38,7 @@ class _Summary:
     success_after: float
     gain: float | None
     gain_interval: tuple[float, float] | None
-    episodes_evaluated: int
+    tasks_evaluated: int
     split: str
 
 
@@ -67,7 +67,7 @@ def write_summary(
             "gain_interval": change and [change.low, change.high],
             "score_before": before and before.score,
             "score_after": after.score,
-            "episodes_evaluated": after.success.tasks,
+            "tasks_evaluated": after.success.tasks,
             "split": after.split,
             "temperature": after.temperature,
             "evaluation_seeds": list(after.seeds),
@@ -99,7 +99,7 @@ def show_summary(run: RunDirectory, reporter: Reporter) -> None:
     if after is not None:
         print_evaluation(reporter.console, after, before)
     reporter.say(
-        f"\n{summary['estimator']}: success on {summary['episodes_evaluated']} held-out tasks of {summary['split']}: "
+        f"\n{summary['estimator']}: success on {summary['tasks_evaluated']} held-out tasks of {summary['split']}: "
         f"{_change(summary)}, {counted(summary['updates'], 'update')}, {summary['seconds']:.0f} s."
     )
     reporter.say("")
@@ -122,7 +122,7 @@ def _change(summary: Mapping[str, Any]) -> str:
     if summary["gain"] is None:
         return after
     low, high = summary["gain_interval"]
-    change = Rate(summary["gain"], low, high, summary["episodes_evaluated"])
+    change = Rate(summary["gain"], low, high, summary["tasks_evaluated"])
     points = f"{100 * change.mean:+z.1f} points, 95 % CI {100 * low:+z.1f} to {100 * high:+z.1f}"
     detects = f"{counted(change.tasks, 'task')} detect ≥ {100 * detectable_by(change):.1f}"
     return f"{percent(summary['success_before'])} → {after} ({points}; {detects})"

@@ -239,7 +239,9 @@ def as_latex(comparison: Comparison, layout: str = "full") -> str:
     tables, notes = tables_of(comparison, layout)
     lines = ["% needs the package booktabs", r"\begin{table}", r"\centering"]
     for number, table in enumerate(tables):
-        rows = [[_latex_cell(*cell) for cell in zip(row, table.align, strict=True)] for row in table.rows]
+        head, *others = table.rows
+        rows = [[latex_text(label) for label in head]]
+        rows += ([_latex_cell(*cell) for cell in zip(row, table.align, strict=True)] for row in others)
         title = latex_text(table.title)
         lines += ["", r"\medskip", rf"{title}\\"] if number else [rf"\caption{{{title}.}}"]
         lines += [rf"\begin{{tabular}}{{{table.align}}}", r"\toprule"]

@@ -218,15 +218,14 @@ def _title(environment: str | None, evaluation: Evaluation) -> str:
 
 def difference(reference: Sequence[Entry], others: Sequence[Entry]) -> Difference:
     """Success of `others` minus success of `reference`, paired, with its 95 % interval."""
-    lists = [_common(group) for group in (reference, others)]
+    sizes = [max(len(entry.evaluation.tasks_won) for entry in group) for group in (reference, others)]
     shared = _common([*reference, *others])
-    smaller = min(map(len, lists))
     remark = ""
-    if len(shared) < max(map(len, lists)):
-        sizes = f"of {len(lists[0]):,} of the reference and {len(lists[1]):,} of this row"
-        if len(shared) < max(LEAST_TASKS, LEAST_SHARE * smaller):
-            return Difference(None, remark=f"{counted(len(shared), 'task')} in common, {sizes}")
-        remark = f"on the {len(shared)} tasks in common, {sizes}"
+    if len(shared) < max(sizes):
+        of = f"of {sizes[0]:,} of the reference and {sizes[1]:,} of this row"
+        if len(shared) < max(LEAST_TASKS, LEAST_SHARE * min(sizes)):
+            return Difference(None, remark=f"{counted(len(shared), 'task')} in common, {of}")
+        remark = f"on the {len(shared)} tasks in common, {of}"
     ours, theirs = ({e.seed: e.evaluation.tasks_won for e in group} for group in (reference, others))
     if None not in ours and ours.keys() == theirs.keys() and 1 < len(ours) == len(reference) == len(others):
         difference_ST = np.array([[theirs[seed][task] - won[task] for task in shared] for seed, won in ours.items()])

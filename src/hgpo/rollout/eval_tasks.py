@@ -54,7 +54,7 @@ def evaluation_randomness(seed: int, place: int) -> tuple[int, np.random.Generat
     """Reset seed and generator of an evaluation's episode, independent of other episodes and their order.
 
     Args:
-        seed: the evaluation's seed.
+        seed: the evaluation's seed, below 2^32; numpy splits a larger one into two, which can equal a smaller one's.
         place: index of the task in its split.
 
     Returns:

@@ -193,6 +193,14 @@ def listed_files(folder: Path) -> dict[str, dict[str, Any]]:
     return files
 
 
+def files_digest(path: Path) -> str:
+    """One SHA-256 of a file, or of all files in a folder with their paths in it."""
+    if path.is_file():
+        return _digest(path)
+    files = sorted(one for one in path.rglob("*") if one.is_file())
+    return _values_digest({one.relative_to(path).as_posix(): _digest(one) for one in files})
+
+
 def _write_contents(folder: Path, name: str, values: Mapping[str, Any]) -> None:
     """Write `values`, size and SHA-256 of every file in the folder, and a SHA-256 of all that, to the file `name`."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())

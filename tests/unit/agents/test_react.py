@@ -96,6 +96,7 @@ def test_the_first_action_is_read_through_white_space_and_marks(response, action
         ("I think.\nopen drawer 1\n", ParsedAction("open drawer 1", False, "no Action:")),
         ("", ParsedAction("", False, "no Action:")),
         ("Action: ``", ParsedAction("", False, "empty Action:")),
+        ('Action: {"tool": "look",', ParsedAction('{"tool": "look",', False, "not a tool call")),
         (f"Action: search[{'a' * 600}]", ParsedAction(f"search[{'a' * 505}", False, "too long")),
         ("Action:\n\nObservation: You see a desk 1.", ParsedAction("", False, "empty Action:")),
         ("**Action:**\n**Thought 2:** I look.\nAction: look", ParsedAction("", False, "empty Action:")),

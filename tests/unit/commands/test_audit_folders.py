@@ -31,12 +31,14 @@ def read(capsys: pytest.CaptureFixture[str]) -> Read:
     return audits
 
 
-def result(path: Path, won: int, tasks: list[str] = TASKS, model: str | None = None, **figures: Any) -> None:
+def result(
+    path: Path, won: int, tasks: list[str] = TASKS, model: str | None = None, agent: str | None = None, **figures: Any
+) -> None:
     """The file of a policy that wins the first `won` tasks, and the log that `hgpo eval -o` writes beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     ends = {task: float(place < won) for place, task in enumerate(tasks)}
     evaluation = panel({"put": [1.0]}, tasks_won=ends, split="valid_seen", **figures)
-    write_evaluation(path, StoredEvaluation(evaluation, model=model))
+    write_evaluation(path, StoredEvaluation(evaluation, model=model, agent=agent))
     write_rows(path.with_suffix(".games.jsonl"), [{"evaluation": {}}])
 
 
@@ -49,6 +51,17 @@ def test_results_whose_names_have_a_number_are_checkpoints(tmp_path: Path, read:
     assert [each["checkpoint"] for each in report["passes"]] == [9, 20, 100]
     assert (report["peak"], report["last"], report["mean"]) == (5 / 6, 3 / 6, pytest.approx(4 / 6))
     assert report["reported_is"] == "peak, of checkpoint 20"
+
+
+def test_agents_of_one_checkpoint_are_different_evaluations(tmp_path: Path, read: Read) -> None:
+    for agent, won in (("direct", 5), ("react", 2)):
+        result(tmp_path / f"{agent}.json", won, model="one (20)", agent=agent)
+    status, reports = read(tmp_path)
+    assert status == 0
+    assert {report["log"]: report["passes"][0]["success"]["mean"] for report in reports} == {
+        f"{tmp_path}: one, {agent}, valid_seen, temperature 0.4, seeds 1": pytest.approx(share)
+        for agent, share in (("direct", 5 / 6), ("react", 2 / 6))
+    }
 
 
 def test_results_name_their_run_and_checkpoint(tmp_path: Path, read: Read) -> None:

@@ -53,6 +53,26 @@ def test_an_evaluation_is_not_continued_with_another_precision(
     assert "belongs to an evaluation with other settings (precision)" in capsys.readouterr().err
 
 
+def test_a_models_evaluation_is_not_continued_with_other_weights_of_its_name(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, output = tmp_path / "model", tmp_path / "result.json"
+    words = ["eval", str(model), "--env", "corridor:CorridorSuite", "--trust", "-o", str(output), "--quiet"]
+    words += ["--split", "held_out", "policy.max_prompt_tokens=100", "policy.max_response_tokens=12"]
+    for checkpoint in ("start", "2"):
+        shutil.rmtree(model, ignore_errors=True)
+        assert main(["export", str(trained_run), "--checkpoint", checkpoint, "-o", str(model)]) == 0
+        status = main(words)
+    assert status == 2
+    assert "belongs to an evaluation with other settings (weights)" in capsys.readouterr().err
+
+
+def test_only_runs_have_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--env", "alfworld", "-o", str(tmp_path / "x.json"), "--checkpoint", "40"]
+    assert main(["eval", str(tmp_path), *words]) == 2
+    assert "--checkpoint 40" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("damage", ["cut", "garbage"])
 def test_a_damaged_checkpoint_is_named_with_what_to_do(
     trained_run: Path, damage: str, capsys: pytest.CaptureFixture[str]

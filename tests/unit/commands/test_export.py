@@ -42,6 +42,14 @@ def test_plain_transformers_answers_as_the_runs_policy_does(
     assert {path.name for path in output.iterdir()}.isdisjoint({"optimizer.safetensors", "trainer_state.json"})
 
 
+@pytest.mark.parametrize("agent", ["react", "tools"])
+def test_the_card_names_the_agent_whose_prompts_the_policy_knows(trained_run: Path, agent: str) -> None:
+    run, config = open_run_directory(trained_run)
+    other = config.model_copy(update={"agent": config.agent.model_copy(update={"name": agent})})
+    assert f"Prompts are those of hgpo's agent `{agent}`" in model_card(run, other, "2")
+    assert "one user message each" in model_card(run, config, "2")
+
+
 def test_the_card_has_settings_and_every_evaluation(trained_run: Path, tmp_path: Path) -> None:
     output = tmp_path / "exported"
     main(["export", str(trained_run), "-o", str(output)])

@@ -40,6 +40,15 @@ def seeds() -> Comparison:
     return compare(runs)
 
 
+def test_labels_in_latex_keep_their_hyphens() -> None:
+    """In the tables with a column per row, labels are headings of columns with numbers."""
+    text = as_latex(
+        compare([entry("hgpo-1", {"walk": [1, 0], "run": [1]}), entry("gpt-4o", {"walk": [1, 1], "run": [0]})])
+    )
+    assert " & hgpo-1 & gpt-4o" in text
+    assert "hgpo$-$1" not in text
+
+
 def paper() -> Comparison:
     """Two methods in the environments of the paper; the second has one evaluation in each of two splits."""
     entries = []

@@ -83,6 +83,12 @@ def test_other_task_lists_are_compared_on_the_common_tasks() -> None:
     assert found == replace(same, remark="on the 10 tasks in common, of 10 of the reference and 40 of this row")
 
 
+def test_a_row_of_runs_with_different_tasks_says_on_how_many_it_is_compared() -> None:
+    long, short = {"walk": [1] * 20}, {"walk": [1] * 12}
+    rows = [[run_entry(label, 1, long), run_entry(label, 2, short)] for label in ("grpo", "hgpo")]
+    assert difference(*rows).remark == "on the 12 tasks in common, of 20 of the reference and 20 of this row"
+
+
 @pytest.mark.parametrize(
     ("first", "second", "remark"),
     [

@@ -84,6 +84,7 @@ def test_a_model_is_evaluated_with_prompt_and_step_limit_of_the_published_recipe
         ("critic.value_clip=0", "critic.value_clip"),
         ("evaluation.seeds=5", "evaluation.seeds: must be a list, e.g. [5]"),
         ("evaluation.seeds=[-1]", "evaluation.seeds.0: Input should be greater than or equal to 0"),
+        ("evaluation.seeds=[4294967296]", "evaluation.seeds.0: Input should be less than 4294967296"),
         ("rollout.temperature=inf", "rollout.temperature: Input should be a finite number"),
         ("training.learning_rate=nan", "training.learning_rate: Input should be a finite number"),
         ("run.name=2026-11-27", """run.name: must be text; write run.name='"…"' (got datetime.date(2026, 11, 27))"""),

@@ -49,6 +49,13 @@ def test_the_figures_of_two_seeds_by_hand():
     assert evaluation.admissible_actions == 0.5
 
 
+def test_score_and_success_are_means_over_tasks_also_where_an_episode_failed():
+    """Task a was won and its second episode failed; b was lost twice."""
+    ends = [end("a", won=True, score=1.0), end("b", won=False), end("b", won=False, seed=2)]
+    evaluation = summary(ends, seeds=(1, 2))
+    assert (evaluation.success.mean, evaluation.score) == (0.5, 0.5)
+
+
 def test_wilson_interval_has_the_published_values():
     # Wilson score interval, 95 %: 8 of 10 -> (0.490, 0.943); 0 of 20 -> (0, 0.161)
     assert wilson_interval(0.8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)

@@ -21,7 +21,7 @@ SUMMARY = {
     "success_after": 0.5,
     "gain": 0.25,
     "gain_interval": [0.1, 0.4],
-    "episodes_evaluated": 8,
+    "tasks_evaluated": 8,
     "split": "held_out",
 }
 

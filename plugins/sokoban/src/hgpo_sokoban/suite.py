@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -104,17 +105,27 @@ def sokoban_suite(
     """
     counts = dict(zip(SPLITS, (train_boards, valid_seen_boards, valid_unseen_boards), strict=True))
     size = BoardSize(rows, columns, boxes, walls, pulls)
-    make = {name: partial(_tasks, name, count, size, seed) for name, count in counts.items() if count}
+    make = {name: partial(_tasks, name, count, _sizes(name, size), seed) for name, count in counts.items() if count}
     description = {"size": asdict(size), "seed": seed, "boards": counts}
     return TaskSplits(make, expert=SokobanExpert, description=description)
 
 
-def _tasks(split: str, count: int, size: BoardSize, seed: int) -> list[Task]:
-    """The tasks of a split; a board is generated when its environment is made."""
-    sizes = [size]
-    if split == "valid_unseen":
+def _sizes(split: str, size: BoardSize) -> list[BoardSize]:
+    """The sizes of a split's boards, in turn."""
+    if split != "valid_unseen":
+        return [size]
+    try:
         larger = replace(size, rows=size.rows + 1, columns=size.columns + 1)
-        sizes = [larger, replace(size, boxes=size.boxes + 1, pulls=max(size.pulls, size.boxes + 1))]
+        return [larger, replace(size, boxes=size.boxes + 1, pulls=max(size.pulls, size.boxes + 1))]
+    except ValueError as error:
+        raise ValueError(
+            "valid_unseen has boards with one more row and column, and with one more box: "
+            f"ask for smaller boards, or set valid_unseen_boards=0 ({error})"
+        ) from error
+
+
+def _tasks(split: str, count: int, sizes: Sequence[BoardSize], seed: int) -> list[Task]:
+    """The tasks of a split; a board is generated when its environment is made."""
     tasks = []
     for number in range(count):
         drawn = sizes[number % len(sizes)]
