@@ -65,12 +65,13 @@ class PoolSettings:
 
 @dataclass(frozen=True, slots=True)
 class Player:
-    """A policy with its model, the rules of its episodes, and the tasks by id."""
+    """A policy with its model, the rules of its episodes, the tasks by id, and the tokens of a micro-batch."""
 
     language_model: LanguageModel
     policy: AnyPolicy
     rules: RolloutRules
     tasks: Mapping[str, Task]
+    micro_batch_tokens: int = 4096
 
 
 def open_player(settings: PoolSettings) -> Player:
@@ -86,7 +87,8 @@ def open_player(settings: PoolSettings) -> Player:
         raise SystemExit(f"split {settings.split!r} has only {len(chosen)} tasks from task {settings.first} on")
     rules = rollout_rules(config.rollout, config.agent, environment.name)
     policy = make_backend_policy(config.policy, language_model)
-    return Player(language_model, policy, rules, {task.id: task for task in chosen})
+    by_id = {task.id: task for task in chosen}
+    return Player(language_model, policy, rules, by_id, config.training.micro_batch_tokens)
 
 
 def make_pool(folder: Path, settings: PoolSettings) -> None:
@@ -99,7 +101,9 @@ def make_pool(folder: Path, settings: PoolSettings) -> None:
     player = open_player(settings)
     words = settings.parameters
     sketcher = Sketcher(
-        player.language_model.model, trained=lambda name: not words or any(one in name for one in words)
+        player.language_model.model,
+        trained=lambda name: not words or any(one in name for one in words),
+        micro_batch_tokens=player.micro_batch_tokens,
     )
     tasks = list(player.tasks.values())
     for number, first in enumerate(track(range(0, len(tasks), settings.at_once), f"{folder.name}: playing")):

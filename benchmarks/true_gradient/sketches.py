@@ -27,7 +27,6 @@ from hgpo.training.batching import Sample, distinct, micro_batches, split_model
 from hgpo.training.log_probs import lay_out, log_probs_of_logits
 
 WIDTH = 8192
-_MICRO_BATCH_TOKENS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +44,21 @@ class Sketcher:
         model: a causal language model.
         trained: whether a parameter of this name is part of the gradient.
         width: W. Sketches with equal model, `trained` and width can be compared.
+        micro_batch_tokens: most tokens (padding included) of a forward and backward pass; changes time, not results.
 
     Raises:
         ValueError: a chosen parameter is not the weight or bias of a linear layer, an embedding or an RMS norm.
     """
 
-    def __init__(self, model: Any, *, trained: Callable[[str], bool] = lambda name: True, width: int = WIDTH) -> None:
-        self.model, self.width = model, width
+    def __init__(
+        self,
+        model: Any,
+        *,
+        trained: Callable[[str], bool] = lambda name: True,
+        width: int = WIDTH,
+        micro_batch_tokens: int = 4096,
+    ) -> None:
+        self.model, self.width, self._micro_batch_tokens = model, width, micro_batch_tokens
         parts = split_model(model)
         if parts is None:
             raise ValueError(f"the logits of {type(model).__name__} are not its head applied to its hidden states")
@@ -75,7 +82,7 @@ class Sketcher:
         chosen = [samples[row] for row in first]
         found = np.empty((len(chosen), self.width), dtype=np.float32)
         with self._watched():
-            for rows in micro_batches(chosen, _MICRO_BATCH_TOKENS):
+            for rows in micro_batches(chosen, self._micro_batch_tokens):
                 found[rows] = self._of_batch([chosen[row] for row in rows], temperature)
         return found[place_B]
 
