@@ -121,6 +121,15 @@ def test_games_side_by_side_do_not_affect_each_other(simulator: Any) -> None:
     assert [simulator.session().load(*game, solve=True) for game in games] == solutions
 
 
+def test_every_reset_starts_the_same_episode(simulator: Any) -> None:
+    """Bees fly at random."""
+    environment = environment_of(simulator, "grow-fruit", 5, "selfWateringFlowerPots,openDoors", listed=True)
+    episodes = [
+        [environment.reset(), *(environment.step("wait1") for _ in range(8)), environment.identity()] for _ in range(3)
+    ]
+    assert episodes[0] == episodes[1] == episodes[2]
+
+
 def test_a_wrong_choice_ends_the_episode_with_a_score_of_0(simulator: Any) -> None:
     environment = environment_of(simulator, "lifespan-longest-lived", 3)
     with pytest.raises(RuntimeError, match="reset"):
