@@ -99,10 +99,15 @@ def _replay(arguments: argparse.Namespace) -> int:
     if not 0 <= arguments.game < len(names):
         raise ValueError(f"--game {arguments.game}: the file has games 0 to {len(names) - 1}")
     begin, end = stored.batch.trajectory_start[arguments.game : arguments.game + 2]
-    rows = python_rows(stored.table.take(stored.batch.order[begin:end]), stored.path)
+    places = stored.batch.order[begin:end]
+    rows = python_rows(stored.table.take(places), stored.path)
     _show(f"[{names[arguments.game]}; game {arguments.game} of {len(names)}]\n{rows[0]['observation']}")
-    for number, row in enumerate(rows):
-        sys.stdout.write(step_text(row | {"step": number}, whole_prompt=arguments.prompts) + "\n")
+    # As the estimators read them: in the file, they may have other names, be text, or mean something else.
+    ends = {"won": stored.batch.success, "truncated": stored.batch.truncated}
+    for number, (row, place) in enumerate(zip(rows, places, strict=True)):
+        last = number == len(rows) - 1
+        read = {name: last and column is not None and bool(column[place]) for name, column in ends.items()}
+        sys.stdout.write(step_text(row | read | {"step": number}, whole_prompt=arguments.prompts) + "\n")
     return 0
 
 
@@ -229,7 +234,7 @@ def step_text(step: Mapping[str, Any], *, whole_prompt: bool = False) -> str:
 def _end(step: Mapping[str, Any]) -> str:
     if step.get("won"):
         return ", won"
-    if step.get("terminated"):
+    if step.get("terminated") is True:  # elsewhere the name may mean something else
         return ", over"
     return ", cut at the step limit" if step.get("truncated") else ""
 

@@ -14,7 +14,7 @@ from hgpo.config import Config, describe_settings, load_config, setting_values
 from hgpo.config.recipes import recipe_names, starter_recipe, starter_settings, starters, written_settings
 from hgpo.policies.backends import AUTO
 from hgpo.runs.folder import open_run_directory, resume_command
-from hgpo.runs.trust import allow_pickles, allow_settings, settings_to_trust
+from hgpo.runs.trust import allow_links, allow_pickles, allow_settings, settings_to_trust
 from hgpo.utils.text import visible_lines
 
 DESCRIPTION = """\
@@ -131,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
                 f"{config.run_directory} was made with other settings ({', '.join(names)}); choose another run.name, "
                 f"delete it, or continue it as it is with {resume_command(config.run_directory)}"
             )
-        return _resume(config.run_directory, arguments.quiet, started, trusted=True)  # the user gave its names now
+        return _resume(config.run_directory, arguments.quiet, started, trusted=arguments.trust, names_given=True)
     return _train(config, arguments.quiet, started)
 
 
@@ -204,7 +204,16 @@ def _train(config: Config, quiet: bool, started: float) -> int:
     return 0
 
 
-def _resume(path: Path, quiet: bool, started: float, *, trusted: bool) -> int:
+def _resume(path: Path, quiet: bool, started: float, *, trusted: bool, names_given: bool = False) -> int:
+    """Continue a run.
+
+    Args:
+        path: the run's folder.
+        quiet: print errors only.
+        started: when the command began, in seconds of `time.monotonic`.
+        trusted: whether the user trusts the run (`--trust`).
+        names_given: whether the user gave the settings now, so that only the folder's files are another's.
+    """
     from hgpo.evaluation.summary import show_summary
     from hgpo.utils.progress import Reporter
 
@@ -213,7 +222,8 @@ def _resume(path: Path, quiet: bool, started: float, *, trusted: bool) -> int:
     if run_directory.complete:
         reporter.say(f"{path} is complete; delete it to run it again. Its result:")
     else:
-        allow_settings(path, settings_to_trust(config, trains=True), trusted=trusted, say=reporter.say)
+        allow_links(path, trusted=trusted)
+        allow_settings(path, settings_to_trust(config, trains=True), trusted=trusted or names_given, say=reporter.say)
         _prepare_libraries()
         if config.run.engine == "verl":
             allow_pickles(path, trusted=trusted)

@@ -212,7 +212,8 @@ def apply_override(tree: Tree, override: str) -> None:
     if not equals or not key.strip():
         raise ConfigError(f"{override!r} is not of the form NAME=VALUE")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
+        read = tomllib.loads(f"value = {text}")
+        value = read["value"] if len(read) == 1 else text  # later lines of the text can be TOML, too
     except tomllib.TOMLDecodeError:
         value = text
     except RecursionError as error:

@@ -89,7 +89,7 @@ def settings_to_trust(config: Config, *, trains: bool = False) -> dict[str, str]
 def allow_settings(run: Path, named: Mapping[str, str], *, trusted: bool, say: Callable[[str], object]) -> None:
     """Print what the run's settings import or use outside of the run; reject it if the run is not trusted.
 
-    A run with folders that are links is rejected as well: files would be written to and deleted from their targets.
+    A run with folders that are links is rejected as well, see `allow_links`.
 
     Args:
         run: the run's folder.
@@ -101,14 +101,7 @@ def allow_settings(run: Path, named: Mapping[str, str], *, trusted: bool, say: C
         UntrustedRunError: the run is not trusted, was made elsewhere or changed since, and `named` is not empty or a
             folder of it is a link.
     """
-    linked = [
-        f"{path.name} to {path.resolve()}" for path in sorted(run.iterdir()) if path.is_symlink() and path.is_dir()
-    ]
-    if linked and not (trusted or made_here(run)):
-        raise UntrustedRunError(
-            f"{run} has links in place of folders, and files would be written to and deleted from their targets: "
-            f"{', '.join(linked)}. If these links are yours, add --trust"
-        )
+    allow_links(run, trusted=trusted)
     if not named:
         return
     listed = ", ".join(f"{value!r} ({setting})" for setting, value in named.items())
@@ -123,6 +116,22 @@ def allow_settings(run: Path, named: Mapping[str, str], *, trusted: bool, say: C
             f"{run} was made elsewhere, or its config.toml was changed since, and names {what}: {listed}. {remedy}"
         )
     say(f"{'Importing' if code else 'Using'} what the run names: {listed}")
+
+
+def allow_links(run: Path, *, trusted: bool) -> None:
+    """Reject a run that was made elsewhere and has links in place of folders, unless the user trusts it.
+
+    Raises:
+        UntrustedRunError: files would be written to and deleted from the targets of these links.
+    """
+    linked = [
+        f"{path.name} to {path.resolve()}" for path in sorted(run.iterdir()) if path.is_symlink() and path.is_dir()
+    ]
+    if linked and not (trusted or made_here(run)):
+        raise UntrustedRunError(
+            f"{run} has links in place of folders, and files would be written to and deleted from their targets: "
+            f"{', '.join(linked)}. If these links are yours, add --trust"
+        )
 
 
 def allow_pickles(run: Path, *, trusted: bool) -> None:

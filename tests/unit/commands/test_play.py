@@ -145,6 +145,25 @@ def test_games_of_two_tasks_with_one_id_are_two_games(tmp_path, capsys) -> None:
     assert re.findall(r"── step (\d)|action +(\w+)", shown) == [("1", ""), ("", "g21"), ("2", ""), ("", "g22")]
 
 
+def test_the_end_of_a_foreign_game_is_that_of_its_last_step(tmp_path, capsys) -> None:
+    steps = [{"observation": place, "action": "go", "truncated": False} for place in ("hall", "room")]
+    games = [
+        {"group": "g", "trajectory": "won", "reward": 1, "success": True, "steps": steps},
+        {
+            "group": "g",
+            "trajectory": "cut",
+            "reward": 0,
+            "success": False,
+            "steps": [steps[0], steps[1] | {"truncated": True}],
+        },
+    ]
+    write_rows(tmp_path / "games.jsonl", games)
+    for game, end in enumerate((", won", ", cut at the step limit")):
+        assert main(["play", str(tmp_path / "games.jsonl"), "--game", str(game)]) == 0
+        shown = capsys.readouterr().out
+        assert re.findall(r"reward +\d(.*)", shown) == ["", end]
+
+
 def test_stored_steps_that_are_none_are_refused(tmp_path, capsys) -> None:
     row = {"group": "a", "trajectory": [[]], "step": 0, "observation": "here", "reward": 0.0}
     (tmp_path / "steps.jsonl").write_text(json.dumps(row))

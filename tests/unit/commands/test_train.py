@@ -85,3 +85,17 @@ def test_a_dry_run_of_a_run_to_resume_shows_its_settings(tmp_path: Path, capsys:
     assert main(["train", "--resume", str(run.path), "--dry-run"]) == 0
     assert tomllib.loads(capsys.readouterr().out)["run"]["name"] == "mine"
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_files_of_a_run_made_elsewhere_are_not_trusted_because_its_settings_are_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ["run.engine=verl", "warm_start.enabled=true", f"run.directory={tmp_path}", "run.name=theirs"]
+    run = create_run_directory(load_config(None, settings)).path
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another home"))
+    assert main(["train", *settings, "--continue"]) == 2
+    assert "pickle files that can run code" in capsys.readouterr().err
+    (tmp_path / "elsewhere").mkdir()
+    (run / "verl").symlink_to(tmp_path / "elsewhere")
+    assert main(["train", *settings, "--continue"]) == 2
+    assert "links in place of folders" in capsys.readouterr().err

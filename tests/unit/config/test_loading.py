@@ -164,3 +164,8 @@ def test_the_path_of_a_model_is_whole_since_a_run_may_be_resumed_elsewhere(tmp_p
         assert load_config(None, [*TINY, f"policy.model={model!r}"]).policy.model == stored
     on_a_server = ["policy.model=served", "policy.backend=server", "policy.options.url='http://127.0.0.1:9'"]
     assert load_config(None, [*TINY, *on_a_server]).policy.model == "served"
+
+
+def test_a_value_of_several_lines_is_kept_whole_where_its_first_is_toml():
+    text = '"Be brief."\nmode = 1'
+    assert load_config(None, ["policy.model=m", f"policy.system_prompt={text}"]).policy.system_prompt == text
