@@ -187,7 +187,7 @@ batches with long gradients count more.
 States are equal if their *state key* is equal: the observation's text, the text and the admissible commands, G2PO's published key, or the game's exact state.
 
 Limits: generated household tasks with three checkpoints (117,000 parameters) of one training, ALFWorld (379,000 parameters) and shops (126,000) with one start policy
-each; no clipping and no AdamW. Estimators that estimate variances from a whole batch (NestedTD, "pooled", `mixed_effects`, "atd") see 8 tasks with 64 rollouts, in
+each; no clipping and no AdamW. A language model (SmolLM2-135M, 8 ALFWorld tasks) had too few rollouts for a table ([log](../log.md)). Estimators that estimate variances from a whole batch (NestedTD, "pooled", `mixed_effects`, "atd") see 8 tasks with 64 rollouts, in
 groups of the stated size: more groups than in an update of 16 tasks.
 Intervals are not corrected for the number of comparisons. They are somewhat narrow where few tasks have most of the squared length: simulated with 77 and 83 % of it
 in five of 16 tasks, 93 and 88 of 100 intervals of "same tasks" held the true value ([log](../log.md)). A good direction does not imply a good training ([trained policies](trained-policies.md)).
