@@ -71,7 +71,7 @@ class Player:
     policy: AnyPolicy
     rules: RolloutRules
     tasks: Mapping[str, Task]
-    micro_batch_tokens: int = 4096
+    micro_batch_tokens: int
 
 
 def open_player(settings: PoolSettings) -> Player:

@@ -236,7 +236,7 @@ class OpenedPolicy:
         policy: the policy.
         name: its name in results.
         checkpoint: name of a run's checkpoint; "" for a model or a server.
-        weights: digest of the files of the checkpoint or model; "" for a name on a hub or server.
+        weights: digest of the checkpoint's files; "" likewise, and for a start policy that the run did not make.
     """
 
     policy: AsyncPolicy
@@ -271,14 +271,7 @@ def open_policy(
         arguments = {"max_response_tokens": settings.max_response_tokens, "system_prompt": settings.system_prompt}
         return OpenedPolicy(server_policy(settings.model, settings.options, warn=warn, **arguments), settings.model)
     from hgpo.policies.wrappers import as_async
-    from hgpo.training.load import (
-        RunPolicies,
-        choose_sampler,
-        load_language_model,
-        make_backend_policy,
-        model_digest,
-        use_threads,
-    )
+    from hgpo.training.load import RunPolicies, choose_sampler, load_language_model, make_backend_policy, use_threads
 
     use_threads(config.run.threads)
     settings, line = choose_sampler(settings)
@@ -291,8 +284,7 @@ def open_policy(
         name = f"{Path(source).resolve().name} ({found})"
         return OpenedPolicy(as_async(policy), name, found, policies.weights_digest(found))
     language_model = load_language_model(settings.model, settings, trained=False)
-    policy = as_async(make_backend_policy(settings, language_model))
-    return OpenedPolicy(policy, source, weights=model_digest(settings.model))
+    return OpenedPolicy(as_async(make_backend_policy(settings, language_model)), source)
 
 
 def build_suite(environment: EnvironmentSettings, evaluation: EvaluationSettings) -> LimitedSuite:

@@ -56,7 +56,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--temperature", type=float, help="sampling temperature (default: the run's; 0.4 for a model)")
     parser.add_argument("--games", type=int, metavar="N", help="only the first N tasks")
-    parser.add_argument("--checkpoint", help="of a run: newest, start, or an update's number (default: newest)")
+    parser.add_argument(
+        "--checkpoint", default="newest", help="of a run: newest, start, or an update's number (default: newest)"
+    )
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="file of the result")
     parser.add_argument(
         "--force",
@@ -100,12 +102,13 @@ def run(arguments: argparse.Namespace) -> int:
         trusted=arguments.trust,
         say=reporter.say,
     )
-    if arguments.checkpoint is not None and (arguments.server is not None or not is_run(arguments.policy)):
+    plays_run = arguments.server is None and is_run(arguments.policy)
+    if arguments.checkpoint != "newest" and not plays_run:
         raise ValueError(
-            f"--checkpoint {arguments.checkpoint}: {arguments.policy} is no run; only runs have checkpoints"
+            f"--checkpoint {arguments.checkpoint}: {arguments.policy} is not a run, and only runs have them"
         )
     if arguments.output is None:
-        if arguments.server is not None or not is_run(arguments.policy):
+        if not plays_run:
             raise ValueError("-o FILE.json is needed: without a run directory the result has no default path")
         if arguments.agent is not None or arguments.overrides:
             raise ValueError("-o FILE.json is needed: with changed settings the result does not belong to the run")
@@ -134,6 +137,7 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
     from hgpo.evaluation.evaluator import NO_LIMIT, EvalBudget
     from hgpo.evaluation.summary import print_evaluation
     from hgpo.policies.wrappers import FREE, Prices
+    from hgpo.runs.checkpoints import files_digest
     from hgpo.runs.folder import RunDirectory
     from hgpo.runs.load_settings import is_run
     from hgpo.utils.files import exclusive_path
@@ -146,9 +150,7 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
         check_model(config.policy)  # before tasks are generated for it
     suite = build_suite(config.environment, config.evaluation)
     telling = {"warn": reporter.warn, "say": reporter.say}
-    opened = open_policy(
-        arguments.policy, config, "newest" if arguments.checkpoint is None else arguments.checkpoint, **telling
-    )
+    opened = open_policy(arguments.policy, config, arguments.checkpoint, **telling)
     played = config.evaluation
     name = name_by_command(played.split, opened.checkpoint, played.temperature, played.seeds, arguments.games)
     output = arguments.output or RunDirectory(Path(arguments.policy)).evaluation(name)
@@ -156,8 +158,11 @@ def _evaluate(arguments: argparse.Namespace, config: Config, reporter: Reporter)
     at_once = arguments.at_once or (64 if served else NO_LIMIT.max_concurrency)
     budget = EvalBudget(prices, arguments.max_cost, at_once)
     evaluator = build_evaluator(config, suite, reporter, budget=budget)
-    if opened.weights:  # another run or model may have had the same name
-        evaluator = replace(evaluator, settings={**evaluator.settings, "weights": opened.weights})
+    weights, model = opened.weights, Path(config.policy.model)
+    if not (weights or served) and model.exists():
+        weights = files_digest(model)
+    if weights:  # another run or model may have had the same name
+        evaluator = replace(evaluator, settings={**evaluator.settings, "weights": weights})
     keep_steps = arguments.output is not None
     with exclusive_path(output):
         stored = evaluator.evaluate(opened.policy, output, model=opened.name, keep_going=True, keep_steps=keep_steps)

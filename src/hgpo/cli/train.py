@@ -14,7 +14,7 @@ from hgpo.config import Config, describe_settings, load_config, setting_values
 from hgpo.config.recipes import recipe_names, starter_recipe, starter_settings, starters, written_settings
 from hgpo.policies.backends import AUTO
 from hgpo.runs.folder import open_run_directory, resume_command
-from hgpo.runs.trust import allow_links, allow_pickles, allow_settings, settings_to_trust
+from hgpo.runs.trust import allow_pickles, allow_settings, settings_to_trust
 from hgpo.utils.text import visible_lines
 
 DESCRIPTION = """\
@@ -212,7 +212,7 @@ def _resume(path: Path, quiet: bool, started: float, *, trusted: bool, names_giv
         quiet: print errors only.
         started: when the command began, in seconds of `time.monotonic`.
         trusted: whether the user trusts the run (`--trust`).
-        names_given: whether the user gave the settings now, so that only the folder's files are another's.
+        names_given: whether the user gave equal settings now, so that only the folder's files may be another's.
     """
     from hgpo.evaluation.summary import show_summary
     from hgpo.utils.progress import Reporter
@@ -222,8 +222,8 @@ def _resume(path: Path, quiet: bool, started: float, *, trusted: bool, names_giv
     if run_directory.complete:
         reporter.say(f"{path} is complete; delete it to run it again. Its result:")
     else:
-        allow_links(path, trusted=trusted)
-        allow_settings(path, settings_to_trust(config, trains=True), trusted=trusted or names_given, say=reporter.say)
+        named = settings_to_trust(config, trains=True)
+        allow_settings(path, named, trusted=trusted, say=reporter.say, names_given=names_given)
         _prepare_libraries()
         if config.run.engine == "verl":
             allow_pickles(path, trusted=trusted)

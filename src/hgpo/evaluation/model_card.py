@@ -105,7 +105,7 @@ def _evaluations(run: RunDirectory) -> Iterator[str]:
 def _prompts(agent: AgentSettings) -> str:
     """What the policy's prompts contain."""
     if agent.name != "direct":
-        return f"Prompts are those of hgpo's agent `{_plain(agent.name)}` with the options `agent.options` below."
+        return f"Prompts are those of the agent `{_plain(agent.name)}` with the settings `agent` below."
     own = is_text(agent.template)
     template = "the template `agent.template` below" if own else f"hgpo's template `{_plain(agent.template)}`"
     return f"Prompts are those of {template} with the last {agent.history_length} steps, one user message each."

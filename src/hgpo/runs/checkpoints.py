@@ -195,20 +195,13 @@ def listed_files(folder: Path) -> dict[str, dict[str, Any]]:
 
 def files_digest(path: Path) -> str:
     """One SHA-256 of a file, or of all files in a folder with their paths in it."""
-    if path.is_file():
-        return _digest(path)
-    files = sorted(one for one in path.rglob("*") if one.is_file())
-    return _values_digest({one.relative_to(path).as_posix(): _digest(one) for one in files})
+    return _digest(path) if path.is_file() else _values_digest(_digests(path))
 
 
 def _write_contents(folder: Path, name: str, values: Mapping[str, Any]) -> None:
     """Write `values`, size and SHA-256 of every file in the folder, and a SHA-256 of all that, to the file `name`."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    with ThreadPoolExecutor() as threads:  # hashing releases the GIL
-        digests = list(threads.map(_digest, paths))
     files = {
-        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": digest}
-        for path, digest in zip(paths, digests, strict=True)
+        name: {"bytes": (folder / name).stat().st_size, "sha256": digest} for name, digest in _digests(folder).items()
     }
     document = json.loads(json.dumps({"format_version": FORMAT_VERSION, **values, "files": files}))  # as it is read
     text = json.dumps({**document, "sha256": _values_digest(document)}, indent=1, allow_nan=False)
@@ -276,6 +269,14 @@ def _check_digests(folder: Path, files: Mapping[str, Mapping[str, Any]], leave_o
 def _values_digest(values: Mapping[str, Any]) -> str:
     """SHA-256 of a JSON object, hexadecimal; independent of key order and whitespace."""
     return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode("utf-8")).hexdigest()
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file, by path in the folder."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    with ThreadPoolExecutor() as threads:  # hashing releases the GIL
+        digests = list(threads.map(_digest, paths))
+    return {path.relative_to(folder).as_posix(): digest for path, digest in zip(paths, digests, strict=True)}
 
 
 def _digest(path: Path) -> str:

@@ -86,43 +86,28 @@ def settings_to_trust(config: Config, *, trains: bool = False) -> dict[str, str]
     return found
 
 
-def allow_settings(run: Path, named: Mapping[str, str], *, trusted: bool, say: Callable[[str], object]) -> None:
+def allow_settings(
+    run: Path,
+    named: Mapping[str, str],
+    *,
+    trusted: bool,
+    say: Callable[[str], object],
+    names_given: bool = False,
+) -> None:
     """Print what the run's settings import or use outside of the run; reject it if the run is not trusted.
 
-    A run with folders that are links is rejected as well, see `allow_links`.
+    A run with folders that are links is rejected as well: files would be written to and deleted from their targets.
 
     Args:
         run: the run's folder.
         named: `settings_to_trust` of the run's settings.
         trusted: whether the user trusts the run (`--trust`).
         say: shows a line.
+        names_given: whether the user gave equal settings now; then only the links are checked.
 
     Raises:
         UntrustedRunError: the run is not trusted, was made elsewhere or changed since, and `named` is not empty or a
             folder of it is a link.
-    """
-    allow_links(run, trusted=trusted)
-    if not named:
-        return
-    listed = ", ".join(f"{value!r} ({setting})" for setting, value in named.items())
-    code = any(names_module(named.get(setting, "")) for setting in _PARTS)
-    if not (trusted or made_here(run)):
-        what, remedy = (
-            ("code that would be run", "Read the installed code of these modules, then add --trust to run them")
-            if code
-            else ("servers, environment variables or paths that would be used", "If you trust them, add --trust")
-        )
-        raise UntrustedRunError(
-            f"{run} was made elsewhere, or its config.toml was changed since, and names {what}: {listed}. {remedy}"
-        )
-    say(f"{'Importing' if code else 'Using'} what the run names: {listed}")
-
-
-def allow_links(run: Path, *, trusted: bool) -> None:
-    """Reject a run that was made elsewhere and has links in place of folders, unless the user trusts it.
-
-    Raises:
-        UntrustedRunError: files would be written to and deleted from the targets of these links.
     """
     linked = [
         f"{path.name} to {path.resolve()}" for path in sorted(run.iterdir()) if path.is_symlink() and path.is_dir()
@@ -132,6 +117,20 @@ def allow_links(run: Path, *, trusted: bool) -> None:
             f"{run} has links in place of folders, and files would be written to and deleted from their targets: "
             f"{', '.join(linked)}. If these links are yours, add --trust"
         )
+    if not named:
+        return
+    listed = ", ".join(f"{value!r} ({setting})" for setting, value in named.items())
+    code = any(names_module(named.get(setting, "")) for setting in _PARTS)
+    if not (trusted or names_given or made_here(run)):
+        what, remedy = (
+            ("code that would be run", "Read the installed code of these modules, then add --trust to run them")
+            if code
+            else ("servers, environment variables or paths that would be used", "If you trust them, add --trust")
+        )
+        raise UntrustedRunError(
+            f"{run} was made elsewhere, or its config.toml was changed since, and names {what}: {listed}. {remedy}"
+        )
+    say(f"{'Importing' if code else 'Using'} what the run names: {listed}")
 
 
 def allow_pickles(run: Path, *, trusted: bool) -> None:

@@ -16,14 +16,7 @@ from hgpo.policies.language_model import COMPUTING, GenerationLimits, LanguageMo
 from hgpo.policies.loading import check_source, is_adapter, resolve_device
 from hgpo.policies.vllm import GPU_SHARE
 from hgpo.policies.weights import Adapter, add_adapter, check_peft
-from hgpo.runs.checkpoints import (
-    ChangedFileError,
-    check_checksums,
-    content_digest,
-    files_digest,
-    newest_complete,
-    numbered,
-)
+from hgpo.runs.checkpoints import ChangedFileError, check_checksums, content_digest, newest_complete, numbered
 from hgpo.runs.folder import RunDirectory, RunDirectoryError, resume_command
 from hgpo.training.checkpoint import open_language_model
 
@@ -155,11 +148,6 @@ def _sampler_on_cuda(policy: PolicySettings) -> tuple[str, str]:
     )
 
 
-def model_digest(model: str) -> str:
-    """A digest of a model's files in a folder or .gguf file; "" for a name on a hub or server."""
-    return files_digest(Path(model)) if Path(model).exists() else ""
-
-
 def make_backend_policy(policy: PolicySettings, language_model: LanguageModel) -> AnyPolicy:
     """A policy that samples from `language_model` with the backend of the settings; "auto" means transformers."""
     return make_policy(DEFAULT if policy.backend == AUTO else policy.backend, language_model, policy.options)
@@ -225,9 +213,9 @@ class RunPolicies:
         ), folder.name
 
     def weights_digest(self, checkpoint: str) -> str:
-        """A digest of the checkpoint's files; of a start policy that the run did not make, see `model_digest`."""
+        """A digest of the checkpoint's files; "" for a start policy that the run did not make."""
         folder = self.folder(checkpoint) or self.run.start
-        return content_digest(folder) if folder.is_dir() else model_digest(self.settings.model)
+        return content_digest(folder) if folder.is_dir() else ""
 
     def folder(self, checkpoint: str) -> Path | None:
         """Folder of the checkpoint `newest` or an update's number; None for an existing `start`.

@@ -46,7 +46,7 @@ def test_plain_transformers_answers_as_the_runs_policy_does(
 def test_the_card_names_the_agent_whose_prompts_the_policy_knows(trained_run: Path, agent: str) -> None:
     run, config = open_run_directory(trained_run)
     other = config.model_copy(update={"agent": config.agent.model_copy(update={"name": agent})})
-    assert f"Prompts are those of hgpo's agent `{agent}`" in model_card(run, other, "2")
+    assert f"Prompts are those of the agent `{agent}`" in model_card(run, other, "2")
     assert "one user message each" in model_card(run, config, "2")
 
 

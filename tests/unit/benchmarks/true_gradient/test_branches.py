@@ -48,7 +48,7 @@ class TwoTurns:
 def player() -> Player:
     policy = ScriptedPolicy(lambda prompt, rng: str(rng.choice(["left", "right"])))
     rules = RolloutRules(TEMPLATES.get("compact"), 2, 1.0)
-    return Player(None, policy, rules, {"t": Task("t", "", TwoTurns)})  # type: ignore[arg-type]
+    return Player(None, policy, rules, {"t": Task("t", "", TwoTurns)}, 1024)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
