@@ -25,7 +25,7 @@ METRICS: dict[str, dict[str, str]] = {
         "episode_length": "mean number of steps of an episode",
         "episodes": "number of episodes",
         "steps": "number of steps",
-        "valid_actions": "share of responses from which an action could be parsed",
+        "valid_actions": "share of responses in the required form",
         "admissible_actions": "share of actions that the environment listed as admissible; absent where it lists none",
         "cut_responses": "share of responses that were cut at `policy.max_response_tokens`",
         "steps_with_forgotten_memory": "number of prompts without some remembered steps, because they exceeded `policy.max_prompt_tokens`",

@@ -190,14 +190,19 @@ def test_letter_case_and_spaces_make_no_difference() -> None:
     assert len(texts) == 1
 
 
-def test_the_state_key_is_that_of_database_and_checks() -> None:
+def test_the_state_key_is_that_of_database_checks_and_offered_commands() -> None:
     case = honest_case(("damaged",))
     case = replace(case, desk=replace(case.desk, told=frozenset()))
     environment = BackofficeEnv(case)
-    assert environment.reset()[0] == FIRST_TEXT
+    first, info = environment.reset()
+    assert first == FIRST_TEXT
     start = environment.state_key()
-    environment.step(call("find_products", kind="lamp").action)
-    assert environment.state_key() == start
+    keys = {environment.state_key()}
+    for _ in range(2):  # the second time, nothing new is shown
+        *_, seen = environment.step(call("find_products", kind="lamp").action)
+        assert seen["notes"] != info["notes"]
+        keys.add(environment.state_key())
+    assert len(keys) == 2
     environment.step(call("ask_customer", detail="email").action)
     assert environment.state_key() != start
     identified(environment, case)

@@ -73,7 +73,7 @@ def _write_policy(partial: Path, folder: Path, policies: RunPolicies, *, merge: 
 
     if is_adapter(folder) and merge:
         language_model, _ = policies.language_model(folder.name)
-        merge_adapter(language_model.model.float()).save_pretrained(partial)  # bfloat16 would round the adapter's part
+        merge_adapter(language_model.model).save_pretrained(partial)
         language_model.tokenizer.save_pretrained(partial)
         return
     if is_adapter(folder) and (policies.warm_start or Path(policies.settings.model).exists()):

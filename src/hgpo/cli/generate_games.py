@@ -38,7 +38,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--task-types", nargs="+", default=list(TASK_TYPES), metavar="TYPE", help=f"some of: {', '.join(TASK_TYPES)}"
     )
     parser.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
-    parser.add_argument("--format", default="tw-pddl", choices=("tw-pddl",), help="format of the files")
     parser.add_argument("--force", action="store_true", help="replace existing games")
 
 

@@ -35,12 +35,12 @@ EPILOG = "`hgpo COMMAND --help` describes a command with examples. Start with: h
 EXPECTED_ERRORS = (ValueError, OSError, FloatingPointError)
 HEAVY_ERRORS = (
     ("hgpo.rollout.prompts", "RolloutError"),
-    ("hgpo.policies.openai", "AnswerFailed"),
+    ("hgpo.policies.base", "AnswerFailed"),
     ("hgpo.integrations.verl.watchdog", "LostProcessError"),
     ("safetensors", "SafetensorError"),
 )
 """More expected errors, by module; modules are not imported for this, because only a loaded one can have raised."""
-SERVER_ERRORS = (("hgpo.policies.openai", "AnswerFailed"), ("hgpo.policies.openai", "ServerRefused"))
+SERVER_ERRORS = (("hgpo.policies.base", "AnswerFailed"), ("hgpo.policies.openai", "ServerRefused"))
 """After these a training can be resumed, once the server answers."""
 TRAINING_PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "jinja2")
 INTERRUPTED, TERMINATED, BROKEN_PIPE = (128 + number for number in (2, 15, 13))

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from hgpo.agents.base import AGENTS
+from hgpo.agents.base import AGENTS, AgentSpec, make_agent
 from hgpo.agents.prompts import TEMPLATES
 from hgpo.agents.text_template import is_file, is_text, read_text_template
 from hgpo.config.recipes import Tree, written_settings
@@ -223,14 +223,16 @@ def check_names(config: Config) -> None:
         if backend != AUTO:
             BACKENDS.check(backend)
         ESTIMATORS.get(estimator)  # before `estimator_options`, which depend on its keywords
-        _check_estimator(config.advantage, config.estimator_options, config.agent.history_length)
+        spec = AgentSpec(environment.name, config.agent.template, config.agent.history_length)
+        agent = make_agent(config.agent.name, spec, config.agent.options)
+        _check_estimator(config.advantage, config.estimator_options, agent.history_length)
     except (ValueError, TypeError) as error:
         raise ConfigError(str(error)) from error
 
 
-def _check_estimator(advantage: AdvantageSettings, given: Mapping[str, Any], history_length: int) -> None:
+def _check_estimator(advantage: AdvantageSettings, given: Mapping[str, Any], history_length: int | None) -> None:
     """Reject options and a gamma that the estimator does not take, columns that trainings do not have, and options that
-    compare more history than the agent remembers."""
+    compare more history than the agent remembers (`history_length`; None: all of it)."""
     estimator = ESTIMATORS.get(advantage.estimator)
     try:
         options = estimator.parse(**given)
@@ -248,7 +250,7 @@ def _check_estimator(advantage: AdvantageSettings, given: Mapping[str, Any], his
             f"{', '.join(OPTIONAL_BATCH_COLUMNS)}"
         )
     levels = given.get("history_length", 0)
-    if isinstance(levels, int) and levels > history_length:
+    if isinstance(levels, int) and history_length is not None and levels > history_length:
         raise ValueError(
             f"advantage.options.history_length = {levels} groups by more history than the agent remembers "
             f"(agent.history_length = {history_length})"

@@ -33,7 +33,8 @@ class Turn:
     Attributes:
         observation: Compared between attempts: text, a tuple of tokens, or any value that `hgpo.keys.comparison_key`
             accepts, without memory and template; stored as its key.
-        action: The agent's response, of the same kinds of values; only some estimators compare it.
+        action: The agent's response, of the same kinds of values; only some estimators compare it, and they reject
+            attempts in which no turn has one.
         reward: The environment's reward of this step.
     """
 
@@ -99,7 +100,7 @@ class StepAdvantages:
             trajectory=[place for place, length in enumerate(lengths) for _ in range(length)],
             step=[step for length in lengths for step in range(length)],
             observation=[turn.observation for turn in turns_N],
-            action=[turn.action for turn in turns_N],
+            action=None if all(turn.action is None for turn in turns_N) else [turn.action for turn in turns_N],
             reward=[float(turn.reward) for turn in turns_N],
         )
         values_N = compute_advantages(batch, estimator=self.estimator, gamma=self.gamma, **self.options).values

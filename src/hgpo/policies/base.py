@@ -68,6 +68,18 @@ class RequestUsage:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
+class AnswerFailed(RuntimeError):
+    """A request failed after all retries. Other requests may succeed.
+
+    Attributes:
+        usage: what the request used, if it was answered and the answer is unusable; None without an answer.
+    """
+
+    def __init__(self, message: str, usage: RequestUsage | None = None) -> None:
+        super().__init__(message)
+        self.usage = usage
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Response:
     """A policy's response to one prompt.

@@ -18,7 +18,16 @@ from pydantic import Field
 
 from hgpo.messages import Conversation, encodable, messages_of, without_thoughts
 from hgpo.options import converted_options
-from hgpo.policies.base import NO_LOG_PROBS, NO_TOKENS, ContextFull, Request, RequestUsage, Response, check_temperature
+from hgpo.policies.base import (
+    NO_LOG_PROBS,
+    NO_TOKENS,
+    AnswerFailed,
+    ContextFull,
+    Request,
+    RequestUsage,
+    Response,
+    check_temperature,
+)
 from hgpo.policies.native_tools import calls_as_text, native_messages, native_tools
 from hgpo.policies.replies import ServerError, called_functions, error_of, name_of, read_error, text_of, token_count
 from hgpo.utils.text import counted
@@ -37,10 +46,6 @@ _CLOSING: set[asyncio.Task[None]] = set()
 """Tasks that close clients: loops have only weak references, and the garbage collector must not run their ends."""
 _CUT = ("length", "max_tokens", "model_length", "content_filter")
 """Reasons why a response ended before its end token, as servers name them."""
-
-
-class AnswerFailed(RuntimeError):
-    """A request failed after all retries. Other requests may succeed."""
 
 
 class ServerContextFull(ContextFull, AnswerFailed):
@@ -265,21 +270,24 @@ class ServerPolicy:
         text = text_of(choice["message"], MAX_CHARACTERS)
         if body.get("tools") and (called := calls_as_text(choice["message"])):
             text = f"{text}\n{called}".strip()
-        answer = without_thoughts(text).strip()
+        answer, usage = without_thoughts(text).strip(), self._usage(completion, body, text, requests, seconds)
         if not answer and (functions := called_functions(choice["message"])):
             raise AnswerFailed(
-                f"the answer is a call of {', '.join(map(name_of, functions))}, not text, but requests offer no tools: "
-                "turn off the server's tool parser, or set policy.options.native_tools = true with agent.name = 'tools'"
+                f"the answer is a call of {', '.join(map(name_of, functions))}, not text, but requests offer no "
+                "tools: turn off the server's tool parser, or set policy.options.native_tools = true with "
+                "agent.name = 'tools'",
+                usage,
             )
         if not answer and choice.get("finish_reason") == "content_filter":
-            raise AnswerFailed("the content filter of the server withheld the answer (finish_reason content_filter)")
+            withheld = "the content filter of the server withheld the answer (finish_reason content_filter)"
+            raise AnswerFailed(withheld, usage)
         return Response(
             text=text,
             prompt_ids=NO_TOKENS,
             token_ids=NO_TOKENS,
             log_probs=NO_LOG_PROBS,
             finished=is_finished(choice),
-            usage=self._usage(completion, body, text, requests, seconds),
+            usage=usage,
         )
 
     def _usage(

@@ -25,10 +25,9 @@ from numpy.typing import NDArray
 
 from hgpo.messages import Conversation
 from hgpo.policies.backends import Backend
-from hgpo.policies.base import Request, Response, TokenIds
+from hgpo.policies.base import AnswerFailed, Request, Response, TokenIds
 from hgpo.policies.language_model import LanguageModel, check_positions
 from hgpo.policies.openai import (
-    AnswerFailed,
     Retries,
     Seconds,
     Server,
@@ -173,7 +172,7 @@ class TrainedServerPolicy(ServerPolicy):
         try:
             return await super().respond(request, temperature=temperature)
         except AnswerFailed as error:
-            raise type(error)(f"{self.server.url}: {error}") from error
+            raise type(error)(f"{self.server.url}: {error}", error.usage) from error
 
     def body(self, request: Request, temperature: float) -> dict[str, Any]:
         """As `ServerPolicy.body`, with requests for tokens and log-probs, and control tokens escaped."""

@@ -222,13 +222,14 @@ def adapter_dropout(model: Any, rng: np.random.Generator) -> Iterator[None]:
 
 
 def merge_adapter(model: Any) -> Any:
-    """A plain model that computes the same as `model`, whose adapter is merged in place.
+    """A plain model in float32 that computes the same as `model`, whose adapter is merged in place; bfloat16 would
+    round a part of the adapter away.
 
     If the adapter changes the embeddings or an output layer tied to them, the output layer gets weights of its own.
     """
     if not has_adapter(model):
         return model
-    base = base_model(model)
+    base = base_model(model.float())
     head = base.get_output_embeddings()
     if head is not None and not shares_head(model):
         head = getattr(head, "base_layer", head)

@@ -9,7 +9,17 @@ from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from hgpo.messages import Conversation
-from hgpo.policies.base import AnyPolicy, AsyncPolicy, BatchPolicy, Policy, Request, RequestUsage, Response, is_async
+from hgpo.policies.base import (
+    AnswerFailed,
+    AnyPolicy,
+    AsyncPolicy,
+    BatchPolicy,
+    Policy,
+    Request,
+    RequestUsage,
+    Response,
+    is_async,
+)
 
 _MILLION = 1_000_000
 Inner = TypeVar("Inner", bound=Policy)
@@ -124,7 +134,7 @@ class PricedPolicy(PolicyWrapper[AsyncPolicy]):
     Requests that are open when the limit is reached are completed, so the total can exceed it by their cost.
 
     Attributes:
-        cost: cost of all responses so far.
+        cost: cost of all answers so far, unusable ones included.
     """
 
     def __init__(self, policy: AsyncPolicy, prices: Prices, *, limit: float | None = None, cost: float = 0.0) -> None:
@@ -137,17 +147,25 @@ class PricedPolicy(PolicyWrapper[AsyncPolicy]):
         """The response to one request, with its cost in `usage`.
 
         Raises:
+            AnswerFailed: there is no usable answer; `usage` has its cost.
             OverBudget: the limit is reached.
         """
         if self._limit is not None and self.cost >= self._limit:
             raise OverBudget(f"the limit of {self._limit:g} is reached: the cost is {self.cost:.4f}")
-        response = await self._policy.respond(request, temperature=temperature)
-        usage = usage_of(response)
+        try:
+            response = await self._policy.respond(request, temperature=temperature)
+        except AnswerFailed as error:
+            if error.usage is not None:
+                error.usage = self._priced(error.usage)
+            raise
+        usage = self._priced(usage_of(response))
+        return replace(response, usage=usage) if usage.cost else response
+
+    def _priced(self, usage: RequestUsage) -> RequestUsage:
+        """The usage with its cost, which is added to the total."""
         cost = self._prices.of(usage)
-        if not cost:
-            return response
         self.cost += cost
-        return replace(response, usage=replace(usage, cost=cost))
+        return replace(usage, cost=cost)
 
 
 def usage_of(response: Response) -> RequestUsage:

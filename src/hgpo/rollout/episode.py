@@ -19,7 +19,7 @@ from hgpo.agents import AgentContext, ParsedAction
 from hgpo.envs.base import StepResult
 from hgpo.messages import as_text, closes_thought
 from hgpo.policies.base import NO_TOKENS, Response, TokenIds
-from hgpo.rollout.prompts import Prompt, RolloutRules, fit_prompts
+from hgpo.rollout.prompts import Prompt, PromptWithoutMemoryTooLong, RolloutRules, fit_prompts
 from hgpo.rollout.records import StepRecord
 from hgpo.rollout.state_keys import Visit, make_key
 
@@ -174,11 +174,19 @@ class Episode:
         )
 
     def _cut_prompt_ids(self, transition: Transition) -> TokenIds:
-        """The prompt's tokens, int32[P], for the state in which a time limit cut the episode; empty for others."""
+        """The prompt's tokens, int32[P], for the state in which a time limit cut the episode.
+
+        Empty for other states, after which no return follows, and for a prompt that is too long even without memory:
+        nobody has to answer it, so the run goes on, with the further return 0.
+        """
         encoder = self._rules.cut_encoder
-        if encoder is None or not transition.truncated:
+        is_over = transition.won and self._rules.reward == "won"
+        if encoder is None or not transition.truncated or is_over:
             return NO_TOKENS
-        [prompt] = fit_prompts([self.context()], encoder, self._rules.template.render)
+        try:
+            [prompt] = fit_prompts([self.context()], encoder, self._rules.template.render)
+        except PromptWithoutMemoryTooLong:
+            return NO_TOKENS
         [ids] = encoder.encode_prompts([prompt.text])
         return ids
 

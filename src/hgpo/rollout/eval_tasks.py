@@ -14,8 +14,7 @@ from hgpo.agents import Agent
 from hgpo.envs.base import StepResult, Task
 from hgpo.envs.env_checker import EnvContractError
 from hgpo.messages import without_thoughts
-from hgpo.policies.base import AsyncPolicy, ContextFull, RequestUsage, Response, draw_requests
-from hgpo.policies.openai import AnswerFailed
+from hgpo.policies.base import AnswerFailed, AsyncPolicy, ContextFull, RequestUsage, Response, draw_requests
 from hgpo.policies.wrappers import OverBudget, usage_of
 from hgpo.rollout.episode import Episode, EpisodeIds
 from hgpo.rollout.prompts import PromptBatcher, RolloutError, RolloutRules, fit_prompts
@@ -162,6 +161,8 @@ async def play_task(task: EvalTask, player: Player) -> EpisodeResult:
             await _play_trial(task, player, reset_seed, rng, trials)
     except (AnswerFailed, ContextFull, EnvContractError, RolloutError, OverBudget) as error:
         failure = error
+        if isinstance(error, AnswerFailed) and error.usage is not None:
+            trials.usage.append(error.usage)
     reason = f"{type(failure).__name__}: {failure}" if failure else ""
     full = isinstance(failure, ContextFull)
     summary = EpisodeSummary(

@@ -122,6 +122,13 @@ def test_histories_are_compared_as_far_as_the_agent_remembers():
         assert load_config(None, [*TINY, f"advantage.estimator={without}"]).estimator_options == {}
 
 
+def test_an_agent_that_remembers_everything_sets_no_limit_to_the_histories_compared():
+    options = {"history_length": 4}
+    config = load_config(None, [*TINY, "agent.name=tools", "advantage.options.history_length=4"])
+    assert config.estimator_options == options
+    assert "more history than the agent remembers" in refused("agent.name=direct", "advantage.options.history_length=4")
+
+
 def test_every_setting_is_described():
     rows = describe_settings()
     assert len(rows) == len({name for name, _, _ in rows})

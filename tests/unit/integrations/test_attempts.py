@@ -43,6 +43,19 @@ def test_nothing_to_compare_gives_nothing():
     assert [len(values) for values in StepAdvantages()([[], []], ["x", "x"])] == [0, 0]
 
 
+@pytest.mark.parametrize(
+    ("estimator", "options"),
+    [("hgpo", {"context": "observation_action"}), ("nested_td", {"action_power": 0}), ("mixed_effects", {})],
+)
+def test_turns_without_actions_are_not_taken_as_equal_ones(estimator, options):
+    unknown = [[Turn(turn.observation, reward=turn.reward) for turn in turns] for turns in ATTEMPTS]
+    estimate = StepAdvantages(estimator, options=options)
+    assert len(np.concatenate(estimate(ATTEMPTS, GROUPS))) == 6
+    with pytest.raises(ValueError, match="needs the column action"):
+        estimate(unknown, GROUPS)
+    assert len(np.concatenate(StepAdvantages("gigpo")(unknown, GROUPS))) == 6
+
+
 def test_every_attempt_has_a_group():
     with pytest.raises(ValueError, match="4 attempts, but 1 group:"):
         StepAdvantages()(ATTEMPTS, ["x"])

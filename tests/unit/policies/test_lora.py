@@ -186,6 +186,17 @@ def test_merged_it_is_a_plain_model_that_computes_the_same(tmp_path):
     assert merge_adapter(plain) is plain
 
 
+def test_a_small_adapter_in_bfloat16_is_merged_without_rounding():
+    model = adapted().bfloat16()
+    with torch.no_grad():
+        for parameter in trainable(model).values():
+            parameter.mul_(0.1)
+    expected = logits(copy.deepcopy(model).float())
+    merged = merge_adapter(model)
+    assert next(merged.parameters()).dtype == torch.float32
+    torch.testing.assert_close(logits(merged), expected, atol=1e-5, rtol=1e-5)
+
+
 def test_dropout_is_drawn_from_the_generator_and_in_the_block_alone():
     model, rng = adapted(dropout=0.5), np.random.default_rng(0)
     steady = logits(model)

@@ -10,9 +10,9 @@ import pytest
 
 from chat_server import ChatServer, Reply
 from hgpo.messages import Message
-from hgpo.policies.base import Request, Response
+from hgpo.policies.base import AnswerFailed, Request, Response
 from hgpo.policies.native_tools import calls_as_text, native_messages
-from hgpo.policies.openai import AnswerFailed, Server, ServerPolicy
+from hgpo.policies.openai import Server, ServerPolicy
 from hgpo.tool_calls import ToolCall, as_response, describe, parse_tagged_call
 
 TOOLS = [{"name": "look", "description": "Look.", "parameters": {"type": "object", "properties": {}}}]
@@ -59,8 +59,9 @@ def test_without_the_option_the_tools_are_text() -> None:
     assert "tools" not in body
     assert body["messages"][0]["content"] == PROMPT[0].text
     assert response.text == LOOK.tagged
-    with pytest.raises(AnswerFailed, match=r"native_tools = true"):
+    with pytest.raises(AnswerFailed, match=r"native_tools = true") as failed:
         asked({"content": None, "tool_calls": [function("{}")]})
+    assert failed.value.usage is not None, "the answer was paid for"
 
 
 def test_a_prompt_without_tools_offers_none() -> None:

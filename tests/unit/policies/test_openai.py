@@ -12,8 +12,8 @@ import pytest
 
 from chat_server import ChatServer, Reply, says
 from hgpo.policies import openai
-from hgpo.policies.base import Request
-from hgpo.policies.openai import AnswerFailed, Server, ServerPolicy
+from hgpo.policies.base import AnswerFailed, Request
+from hgpo.policies.openai import Server, ServerPolicy
 
 
 def ask_many(policy: ServerPolicy) -> set[str]:

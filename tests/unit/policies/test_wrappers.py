@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from hgpo.policies.base import Request, RequestUsage
+from hgpo.policies.base import AnswerFailed, Request, RequestUsage
 from hgpo.policies.wrappers import AsyncBatcher, OverBudget, PricedPolicy, Prices, as_async, usage_of
 from scripted_policy import ScriptedPolicy
 from tiny_models import generate, tiny_policy
@@ -109,6 +109,19 @@ def test_nothing_is_asked_once_the_limit_is_reached():
     with pytest.raises(OverBudget, match=r"the limit of 0.01 is reached: the cost is 0.0110"):
         spend(policy, 10)
     assert policy.cost == pytest.approx(0.011)
+
+
+def test_an_answer_that_cannot_be_used_costs_as_much():
+    class Unusable(Spending):
+        async def respond(self, request, *, temperature):
+            raise AnswerFailed("a tool call", usage=(await super().respond(request, temperature=temperature)).usage)
+
+    policy = PricedPolicy(Unusable(ScriptedPolicy(lambda prompt, rng: "x")), Prices(2, 10), limit=0.002)
+    with pytest.raises(AnswerFailed) as failed:
+        spend(policy, 1)
+    assert failed.value.usage.cost == policy.cost == pytest.approx(0.003)
+    with pytest.raises(OverBudget):
+        spend(policy, 1)
 
 
 def test_a_policy_that_does_not_say_is_counted_by_its_tokens():

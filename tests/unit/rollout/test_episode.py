@@ -147,6 +147,27 @@ class Words:
         return [np.array([len(prompt.split())], dtype=np.int32) for prompt in prompts]
 
 
+def ended_by_a_limit(encoder, **info):
+    episode = begun(Corridor(1), replace(RULES, cut_encoder=encoder))
+    result = "you see a door", 0.0, False, True, {"won": False, **info}
+    return episode.finish(episode.answer(Prompt("…", forgotten=0), said("go right")), result)
+
+
+def test_a_state_after_a_limit_whose_prompt_is_too_long_for_the_critic_has_no_further_return():
+    class Short(Words):
+        max_prompt_tokens = 3
+
+        def count_prompt_tokens(self, prompts):
+            return [len(prompt.split()) for prompt in prompts]
+
+    assert ended_by_a_limit(Short()).next_prompt_ids.tolist() == []
+
+
+def test_after_a_win_no_return_follows_although_a_limit_cut():
+    assert len(ended_by_a_limit(Words()).next_prompt_ids)
+    assert ended_by_a_limit(Words(), won=True).next_prompt_ids.tolist() == []
+
+
 @pytest.mark.parametrize(("terminated", "truncated"), [(True, False), (False, True), (False, False)])
 def test_the_critic_is_given_the_state_in_which_a_limit_cut(terminated, truncated):
     episode = begun(Corridor(1), replace(RULES, cut_encoder=Words()))

@@ -15,8 +15,8 @@ from corridor import Corridor, CorridorSuite
 from hgpo.agents import TEMPLATES, Agent
 from hgpo.envs.base import Task, TaskSplits
 from hgpo.envs.wrappers import LimitedSuite
-from hgpo.policies.base import ContextFull, RequestUsage, Response
-from hgpo.policies.openai import AnswerFailed, ServerRefused
+from hgpo.policies.base import AnswerFailed, ContextFull, RequestUsage, Response
+from hgpo.policies.openai import ServerRefused
 from hgpo.policies.wrappers import AsyncBatcher, PricedPolicy, Prices
 from hgpo.rollout.episode import Episode, EpisodeIds
 from hgpo.rollout.eval_tasks import EvalTask, Player, evaluation_randomness, play_tasks
@@ -212,6 +212,18 @@ def test_an_answer_that_does_not_come_fails_its_game_alone():
     assert played["held_out/6"].summary.usage.requests == 3
     assert played["held_out/6"].summary.usage.latencies == ()  # an answer from the cache takes no time
     assert not played["held_out/6"].summary.won
+
+
+def test_an_unusable_answer_counts_among_the_requests_of_its_game():
+    class Calling(Answering):
+        async def respond(self, request, *, temperature):
+            raise AnswerFailed("a tool call", usage=RequestUsage(10, 1, requests=2, seconds=0.25))
+
+    policy = PricedPolicy(Calling(), Prices(prompt=1e5))
+    _, played = play(policy, GAMES[:1])
+    [one] = played.values()
+    assert one.summary.failure == "AnswerFailed: a tool call"
+    assert (one.summary.usage.requests, one.summary.usage.cost) == (2, 1)
 
 
 def test_a_response_counts_although_the_environment_then_breaks():

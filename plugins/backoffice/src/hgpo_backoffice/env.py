@@ -55,10 +55,12 @@ class BackofficeEnv:
         return json.dumps(result), float(won), closed, False, self._info(won=won)
 
     def state_key(self) -> str:
-        """Digest of the database, of what is known of the customer, and of violated policies."""
+        """Digest of the database, of what is known of the customer, of violated policies, and of what was shown, which
+        determines the commands that are offered.
+        """
         desk = self._desk
-        known = (desk.told, desk.verified, desk.failed, desk.violations)
-        return digest([asdict(desk.database), desk.found, *map(sorted, known)])
+        known = (desk.told, desk.verified, desk.failed, desk.violations, desk.opened, desk.searched)
+        return digest([asdict(desk.database), desk.found, desk.mentioned, *map(sorted, known)])
 
     def identity(self) -> dict[str, Any]:
         """What manifests record: a digest of the database and the customer's answers at the beginning."""

@@ -6,13 +6,15 @@ The server is untrusted: its messages are limited in length and time, and used a
 from __future__ import annotations
 
 import socket
-import urllib.request
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from http.client import HTTPException
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from threading import Timer
 from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import urlsplit
 
 from hgpo.envs.base import StepResult, check_action
 from hgpo.envs.env_checker import LARGEST_REWARD, EnvContractError, is_texts, is_tools
@@ -116,19 +118,29 @@ def _connected(address: Address, timeout: float) -> ClientConnection:
         ) from error
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: object) -> None:
-        return None
-
-
 def read_page(address: Address, path: str, timeout: float) -> Json | None:
-    """A JSON page of the server, such as "/schema"; None if it cannot be read."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects())
+    """A JSON page of the server, such as "/schema"; None if it cannot be read within `timeout` seconds.
+
+    Follows no redirect and uses no proxy.
+    """
+    base = urlsplit(address.pages)
+    make = HTTPSConnection if base.scheme == "https" else HTTPConnection
+    connection = make(address.host, address.port, timeout=timeout)
     try:
-        with opener.open(address.pages + path, timeout=timeout) as answer:
-            return parse_message(answer.read(MOST_BYTES).decode("utf-8"))
+        connection.connect()
+        # The connection's own time-out starts anew with each byte.
+        end = Timer(timeout, connection.sock.shutdown, [socket.SHUT_RDWR])
+        end.start()
+        try:
+            connection.request("GET", base.path + path)
+            answer = connection.getresponse()
+            return parse_message(answer.read(MOST_BYTES).decode("utf-8")) if answer.status == HTTPStatus.OK else None
+        finally:
+            end.cancel()
     except (OSError, ValueError, HTTPException):
         return None
+    finally:
+        connection.close()
 
 
 USUAL_TEXTS = (

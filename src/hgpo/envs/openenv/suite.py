@@ -122,9 +122,11 @@ class _Tasks(MadeOnAccess[Task]):
     def __init__(self, split: str, size: int, play: ServerSettings, first_seed: int | None) -> None:
         super().__init__(size)
         self._split, self._play, self._first_seed = split, play, first_seed
+        self._seen: dict[int, dict[int | None, str]] = {}  # per task, since a task is made anew on each access
 
     def _element(self, number: int) -> Task:
         start: dict[str, Any] = {"split": self._split, "task": number}
         if self._first_seed is not None:
             start = {"seed": self._first_seed + number}
-        return Task(f"{self._split}/{number:04d}", "openenv", partial(OpenEnvEnv, self._play, start, {}))
+        make = partial(OpenEnvEnv, self._play, start, self._seen.setdefault(number, {}))
+        return Task(f"{self._split}/{number:04d}", "openenv", make)

@@ -37,7 +37,7 @@ class Catalog:
 
     `products`, `prices` (one drawn for each product) and `goals` (in the official order) are sequences; `index`
     searches products; `nouns` is the name of the noun tagger for the title score. `left_out` counts the records that
-    were left out, by reason.
+    were left out, by reason; `about` describes the origin: `load` notes the seed, and `save` adds what it is given.
 
     Example:
         >>> catalog = Catalog.load("items_shuffle_1000.json", "items_ins_v2_1000.json", seed=1234)  # doctest: +SKIP
@@ -53,6 +53,7 @@ class Catalog:
         index: SearchIndex | None = None,
         nouns: str = "blank",
         left_out: Mapping[str, int] | None = None,
+        about: Mapping[str, Any] | None = None,
     ) -> None:
         if not products:
             raise ValueError("a catalogue needs at least one product")
@@ -61,6 +62,7 @@ class Catalog:
         self.goals = goals
         self.nouns = nouns
         self.left_out = dict(left_out or {})
+        self.about = dict(about or {})
         self.noun_tagger = noun_tagger(nouns)
         self.index = build_index(products) if index is None else index
         self._listings: dict[str, Mapping[str, list[int]]] = {}
@@ -102,7 +104,7 @@ class Catalog:
         except ValueError as error:
             raise ValueError(f"{human_goals or attributes}: {error}") from error
         order = tuple(goal_rules.in_official_order(goals))
-        return cls(found, np.array(prices), order, nouns=nouns, left_out=left_out)
+        return cls(found, np.array(prices), order, nouns=nouns, left_out=left_out, about={"seed": seed})
 
     def save(self, folder: str | Path, *, about: Mapping[str, Any] | None = None) -> None:
         """Write everything to a new folder, atomically, with `about`, a description that `open` can check.
@@ -117,7 +119,8 @@ class Catalog:
             TextArray.of(map(_encode, self.goals)).save(temporary / "goals")
             np.save(temporary / "prices.npy", np.asarray(self.prices, np.float64), allow_pickle=False)
             self.index.save(temporary)
-            meta = {"schema_version": SCHEMA_VERSION, "about": dict(about or {}), "left_out": self.left_out}
+            described = {**self.about, **(about or {})}
+            meta = {"schema_version": SCHEMA_VERSION, "about": described, "left_out": self.left_out}
             (temporary / _META).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
             publish(temporary, folder)
 
@@ -142,7 +145,9 @@ class Catalog:
             index = SearchIndex.open(folder, documents=len(products))
         except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"{folder}: not a usable saved catalogue ({error}); remove it to rebuild it") from error
-        return cls(products, prices, goals, index=index, nouns=nouns, left_out=meta.get("left_out"))
+        return cls(
+            products, prices, goals, index=index, nouns=nouns, left_out=meta.get("left_out"), about=meta["about"]
+        )
 
     @cached_property
     def digest(self) -> str:

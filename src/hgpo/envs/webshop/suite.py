@@ -6,6 +6,7 @@ product lists an option twice; training goals with the text of a held-out goal a
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -120,17 +121,20 @@ class CatalogSource:
         return _open(self)
 
     def kept_in(self, folder: str | Path) -> CatalogSource:
-        """The same catalogue in a saved folder, which is written on first use."""
+        """The same catalogue in a saved folder, which is written on first use.
+
+        `ValueError` if the folder was saved from files of other names or sizes, or with another seed.
+        """
         folder = expanded_path(folder)
         if self.folder:
             raise ValueError(f"keep_in={folder}: data_dir={self.folder} is a saved catalogue already")
         files = [Path(name) for name in (self.products, self.attributes, self.human_goals) if name]
         about = {"files": {file.name: file.stat().st_size for file in files}, "seed": self.seed}
-        if folder.exists():
-            Catalog.open(folder, about=about)  # raises a ValueError if files or seed differ
-        else:
-            self.open().save(folder, about=about)
-        return CatalogSource(folder=str(folder), nouns=self.nouns)
+        if not folder.exists():
+            with contextlib.suppress(FileExistsError):  # another process has saved it meanwhile
+                self.open().save(folder, about=about)
+        Catalog.open(folder, about=about)
+        return replace(self, folder=str(folder))
 
 
 def find_files(
@@ -139,7 +143,7 @@ def find_files(
     attributes: str | Path | None = None,
     *,
     human_goals: bool | str | Path = False,
-    seed: int = 0,
+    seed: int | None = None,
     nouns: str = "blank",
 ) -> CatalogSource:
     """The files named by the options, or those with the official names in `data_dir`."""
@@ -149,13 +153,17 @@ def find_files(
             raise ValueError(
                 f"{folder} is a saved catalogue with its goals; leave out products, attributes, human_goals"
             )
-        return CatalogSource(folder=str(folder), nouns=nouns)
+        source = CatalogSource(folder=str(folder), nouns=nouns)
+        saved = source.open().about.get("seed", "unknown")
+        if seed not in (None, saved):
+            raise ValueError(f"seed={seed}, but the seed of the saved catalogue {folder} is {saved}; leave seed out")
+        return source
     human = None if human_goals is True else human_goals or None
     return CatalogSource(
         products=_choose(folder, products, PRODUCT_FILES, "products"),
         attributes=_choose(folder, attributes, ATTRIBUTE_FILES, "attributes"),
         human_goals=_choose(folder, human, (HUMAN_FILE, "items_human*.json*"), "human_goals") if human_goals else "",
-        seed=seed,
+        seed=seed or 0,
         nouns=nouns,
     )
 
@@ -212,7 +220,7 @@ def webshop_suite(
     valid_unseen_goals: Count | None = None,
     observation_mode: str | None = None,
     nouns: str = "blank",
-    seed: Annotated[int, Field(le=LARGEST_SEED)] = 0,
+    seed: Annotated[int, Field(le=LARGEST_SEED)] | None = None,
     max_steps: Annotated[int, Field(ge=1)] | None = None,
 ) -> TaskSplits:
     """A suite of shopping tasks, in the official catalogue or in generated shops.
@@ -223,7 +231,7 @@ def webshop_suite(
     named file. `keep_in`: a folder where the first run saves the catalogue; later runs map it and start at once.
     `split_scheme`: "official" (train, validation, test), "verl-agent" (train, validation, and validation_256, drawn
     from validation: see `published_draw`), or, for catalogues with few goals, the numbers of goals of the held-out
-    splits, such as `{"test": 50}`. Prices and goals are drawn by `seed`.
+    splits, such as `{"test": 50}`. Prices and goals are drawn by `seed` (default 0); a saved catalogue has its own.
 
     **Generated shops** (without the options above): `size` ("small" by default) is their size; the `..._goals` options
     give the number of goals per split (default 2000, 200 and 200; 0 leaves a split out). `valid_seen` has other goals
@@ -242,7 +250,7 @@ def webshop_suite(
                 "human_goals, keep_in, split_scheme: only for official files; give data_dir, or products and attributes"
             )
         goals, mode = {**DEFAULT_GOALS, **requested}, observation_mode or "brief"
-        return _generated_suite(shop_size(size or "small"), goals, mode, nouns, seed, max_steps)
+        return _generated_suite(shop_size(size or "small"), goals, mode, nouns, seed or 0, max_steps)
     if size is not None or requested:
         raise ValueError(
             "size and numbers of goals: only for generated shops; leave them out, or the official files (a recipe's "
@@ -290,7 +298,8 @@ def _official_suite(source: CatalogSource, scheme: Scheme, mode: str, max_steps:
     if scheme == "verl-agent" and len(catalog.goals) >= _DRAWN_FROM:
         drawn = published_draw()
         splits[DRAWN_SPLIT] = partial(_SplitTasks, DRAWN_SPLIT, len(drawn), source, drawn, options)
-    description = {**asdict(source), "split_scheme": scheme, "observation_mode": mode}
+    saved = catalog.about  # has the seed of a saved catalogue
+    description = {**asdict(source), **saved, "split_scheme": scheme, "observation_mode": mode}
     return TaskSplits(splits, expert=Expert, description=description, skipped=dict.fromkeys(splits, catalog.left_out))
 
 

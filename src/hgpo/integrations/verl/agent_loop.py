@@ -106,6 +106,7 @@ class _Shared:
             environment.max_steps,
             verl.step_timeout,
             sends_state=self.rules.state == "simulator",
+            splits=(environment.train_split, config.evaluation.split),
         )
         self.pool = EnvironmentPool(settings, verl.environment_workers)
 

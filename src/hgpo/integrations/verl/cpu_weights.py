@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import socket
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -39,9 +40,17 @@ class StoreCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         """Open the store in the process of rank 0, and return its address; elsewhere return None."""
         if not self._is_master:
             return None
-        host = ray.util.get_node_ip_address()
-        self._store = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=_TIMEOUT)
-        return host, self._store.port
+        listener = socket.create_server((ray.util.get_node_ip_address(), 0))  # a store's own listens on all interfaces
+        host, port = listener.getsockname()
+        self._store = TCPStore(
+            host,
+            port,
+            is_master=True,
+            wait_for_workers=False,
+            timeout=_TIMEOUT,
+            master_listen_fd=listener.detach(),  # the store closes it
+        )
+        return host, port
 
     @classmethod
     def build_topology(

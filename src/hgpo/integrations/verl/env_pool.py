@@ -26,7 +26,7 @@ from uuid import uuid4
 import numpy as np
 
 from hgpo.envs.base import StepResult
-from hgpo.integrations.verl.env_worker import WorkerSettings
+from hgpo.integrations.verl.env_worker import READY, WorkerSettings
 from hgpo.messages import Conversation
 from hgpo.policies.base import AsyncPolicy, Request, Response
 from hgpo.policies.chat import PromptEncoder
@@ -281,7 +281,10 @@ async def _start_worker(settings: WorkerSettings) -> _Worker:
     """Start a worker process and wait until it has built its suite. `EpisodeLost` if it does not."""
     worker = _Worker(*await _start_process(settings.command()), settings.step_timeout)
     try:
-        await asyncio.wait_for(worker.ready, _START_UP_SECONDS)
+        first = await asyncio.wait_for(worker.ready, _START_UP_SECONDS)
+        if first != READY:  # e.g. a number that Python's start-up files print; each later answer would be one too early
+            await worker.end(f"its output has a line that is no answer: {str(first)[:80]!r}")
+            raise EpisodeLost(worker.lost)
     except (TimeoutError, EpisodeLost) as error:
         await worker.end(f"not ready after {_START_UP_SECONDS:g} s")
         raise EpisodeLost(

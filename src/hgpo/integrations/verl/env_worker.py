@@ -17,7 +17,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
@@ -36,6 +36,8 @@ _INFO: dict[str, Callable[[Any], Any]] = {
     "tools": list,
 }
 _PARENT_CHECK_SECONDS = 1.0
+READY = {"ready": True}
+"""The first answer of a worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class WorkerSettings:
         max_steps: after which an episode is truncated.
         step_timeout: seconds that one step or start may take.
         sends_state: whether answers have the exact state, for `rollout.state = "simulator"`.
+        splits: whose tasks are made before the worker is ready. Reading or generating them takes no time of a step.
     """
 
     name: str
@@ -55,6 +58,7 @@ class WorkerSettings:
     max_steps: int
     step_timeout: float
     sends_state: bool = False
+    splits: tuple[str, ...] = ()
 
     def command(self) -> list[str]:
         """The command line of the process."""
@@ -64,11 +68,13 @@ class WorkerSettings:
 class EnvironmentHost:
     """Answers requests to the environments, one in each numbered slot.
 
-    With `sends_state`, an answer's `info` has the exact state of the environment.
+    With `sends_state`, an answer's `info` has the exact state of the environment. The tasks of `splits` are made here,
+    those of others when one is first started.
     """
 
-    def __init__(self, suite: LimitedSuite, *, sends_state: bool = False) -> None:
+    def __init__(self, suite: LimitedSuite, *, sends_state: bool = False, splits: Sequence[str] = ()) -> None:
         self._suite, self._sends_state = suite, sends_state
+        self._tasks = {split: suite.tasks(split) for split in splits}
         self._environments: dict[int, Env] = {}
 
     def answer(self, request: Mapping[str, Any]) -> str:
@@ -91,7 +97,9 @@ class EnvironmentHost:
             return json.dumps({"error": reason})
 
     def _start(self, slot: int, split: str, index: int, seed: int) -> dict[str, Any]:
-        environment = self._suite.tasks(split)[index].make()
+        if split not in self._tasks:
+            self._tasks[split] = self._suite.tasks(split)
+        environment = self._tasks[split][index].make()
         observation, info = environment.reset(seed=seed)
         self._environments[slot] = environment
         return self._answer(observation, 0.0, False, False, info)
@@ -148,9 +156,10 @@ def main(arguments: list[str]) -> None:
         os.dup2(nothing.fileno(), sys.stdin.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # keeps an environment's prints out of the answers
     suite = LimitedSuite(make(settings.name, **settings.options), settings.max_steps)
-    answers.write(json.dumps({"ready": True}) + "\n")
+    host = EnvironmentHost(suite, sends_state=settings.sends_state, splits=settings.splits)
+    answers.write(json.dumps(READY) + "\n")
     answers.flush()
-    serve(requests, answers, EnvironmentHost(suite, sends_state=settings.sends_state))
+    serve(requests, answers, host)
 
 
 if __name__ == "__main__":

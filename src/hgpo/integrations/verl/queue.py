@@ -161,8 +161,9 @@ class Cut:
 def cut(steps: int, mini_batch_size: int, ranks: int, counted: int = 0) -> Cut:
     """Split a batch into the fewest equal mini-batches; their size is a multiple of `ranks`, and as small as possible.
 
-    The built-in trainer splits a batch the same way. verl itself pads a batch to whole mini-batches, so that its last
-    one may have only a few steps.
+    The built-in trainer's parts may differ by one step, so that it has up to twice as many where `steps` is much
+    smaller than `counted`. verl itself pads a batch to whole mini-batches, so that its last one may have only a few
+    steps.
 
     Args:
         steps: number of rows to be trained on.

@@ -9,6 +9,7 @@ import time
 import urllib.request
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 from urllib.error import HTTPError
@@ -209,6 +210,27 @@ def test_a_page_that_is_no_http_is_not_read(answer: bytes) -> None:
         here = parse_address(f"http://127.0.0.1:{server.getsockname()[1]}")
         assert read_page(here, "/schema", timeout=5.0) is None
         thread.join()
+
+
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"], ids=["head", "body"])
+def test_a_page_that_comes_byte_by_byte_is_given_up_after_the_time_out(head: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            client, _ = server.accept()
+            with client, suppress(OSError):
+                client.sendall(head)
+                while True:
+                    client.sendall(b" ")
+                    time.sleep(0.1)
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        here, began = parse_address(f"http://127.0.0.1:{server.getsockname()[1]}"), time.monotonic()
+        assert read_page(here, "/schema", timeout=0.3) is None
+        assert 0.2 < time.monotonic() - began < 3
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 def test_the_usual_port_is_left_out_of_the_host() -> None:

@@ -238,6 +238,32 @@ def test_a_kept_catalogue_is_used_again(tmp_path: Path) -> None:
         webshop_suite(files, keep_in=kept, seed=1)
     with pytest.raises(ValueError, match="is a saved catalogue"):
         webshop_suite(kept, human_goals=True)
+    with pytest.raises(ValueError, match=r"seed=1, but the seed of the saved catalogue .* is 0; leave seed out"):
+        webshop_suite(kept, seed=1)
+    webshop_suite(kept, seed=0)
+
+
+def test_a_kept_catalogue_is_described_by_its_files_and_its_seed(tmp_path: Path) -> None:
+    files, kept = official_files(tmp_path), tmp_path / "kept"
+    first = webshop_suite(files, keep_in=kept, seed=7).description
+    assert first["seed"] == webshop_suite(kept).description["seed"] == 7
+    assert first["products"] == str(files / "items_shuffle_1000.json")
+    assert "items_shuffle_1000.json" in webshop_suite(kept).description["files"]
+
+
+def test_processes_that_save_a_catalogue_at_the_same_time_all_open_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, kept = official_files(tmp_path), tmp_path / "kept"
+    load = Catalog.load
+
+    def slow(*words: Any, **named: Any) -> Catalog:
+        monkeypatch.undo()
+        webshop_suite(files, keep_in=kept)  # the other process, which is faster
+        return load(*words, **named)
+
+    monkeypatch.setattr(Catalog, "load", slow)
+    assert webshop_suite(files, keep_in=kept).description["folder"] == str(kept)
 
 
 def test_missing_files_and_variables(tmp_path: Path) -> None:

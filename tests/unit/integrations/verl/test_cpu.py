@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, distributions
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
@@ -152,6 +153,9 @@ def test_weights_reach_every_server(monkeypatch: pytest.MonkeyPatch) -> None:
     for part, found in zip((trainers, servers), addresses, strict=True):
         for one, address in zip(part, found["address"], strict=True):
             one.init_process_group(address)
+    _, port = addresses[1]["address"][0]
+    open_sockets = [one.laddr for one in psutil.Process().net_connections() if one.status == psutil.CONN_LISTEN]
+    assert {address.ip for address in open_sockets if address.port == port} == {"127.0.0.1"}
 
     async def receive(one: Any) -> dict[str, torch.Tensor]:
         return {name: tensor async for name, tensor in one.receive_weights()}

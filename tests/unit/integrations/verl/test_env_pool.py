@@ -72,6 +72,12 @@ class FickleSuite:
         return [Task(f"{split}/{n}", "fickle", Fickle) for n in range(3)]
 
 @dataclass(frozen=True)
+class LateSuite(FickleSuite):
+    def tasks(self, split):
+        time.sleep(1.0)
+        return super().tasks(split)
+
+@dataclass(frozen=True)
 class SlowSuite(FickleSuite):
     def tasks(self, split):
         return [Task(f"{split}/0", "slow", Slow)]
@@ -324,6 +330,28 @@ def test_a_line_that_is_no_answer_is_shown(settings: WorkerSettings, tmp_path: P
     async def test() -> None:
         with pytest.raises(EpisodeLost, match="its output has a line that is not JSON: b'welcome"):
             await EnvironmentPool(settings, 1).start("train", 0, seed=0)
+
+    run(test)
+
+
+@pytest.mark.slow
+def test_a_line_of_json_that_is_no_answer_is_shown(settings: WorkerSettings, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print(0)")
+
+    async def test() -> None:
+        with pytest.raises(EpisodeLost, match="its output has a line that is no answer: '0'"):
+            await EnvironmentPool(settings, 1).start("train", 0, seed=0)
+
+    run(test)
+
+
+@pytest.mark.slow
+def test_making_a_splits_tasks_takes_no_time_of_a_step(settings: WorkerSettings) -> None:
+    async def test() -> None:
+        limits = replace(settings, name="fickle:LateSuite", step_timeout=0.5, splits=("train",))
+        pool = EnvironmentPool(limits, 1)
+        assert (await pool.start("train", 0, seed=0)).observation == "seed 0"
+        await pool.close()
 
     run(test)
 

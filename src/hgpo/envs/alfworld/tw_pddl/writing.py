@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
@@ -25,7 +24,14 @@ from hgpo.envs.alfworld.text import HELP, names_from_ids
 from hgpo.envs.alfworld.tw_pddl.problem import GOAL_TEMPLATES
 from hgpo.envs.alfworld.tw_pddl.reading import GAME_FILE
 from hgpo.envs.base import SPLITS, named_size
-from hgpo.utils.files import exclusive_path, flush_everything, scratch_folder, write_text
+from hgpo.utils.files import (
+    delete_folder,
+    exclusive_path,
+    flush_everything,
+    renamed_to_delete,
+    scratch_folder,
+    write_text,
+)
 
 TRAJECTORY_FILE = "traj_data.json"
 _AGENT = "agent1"
@@ -219,7 +225,7 @@ def generate_games(
         "task_types": list(task_types),
         "seed": seed,
     }
-    with scratch_folder(out_dir) as temporary:
+    with scratch_folder(out_dir.absolute()) as temporary:  # beside the folder, also if that is "."
         for split, split_games in made.items():
             _write_split(temporary / split, split_games)
         write_text(temporary / _PROVENANCE_FILE, json.dumps(provenance, indent=2) + "\n")
@@ -250,10 +256,10 @@ def _publish(temporary: Path, out_dir: Path, names: Iterable[str], overwrite: bo
     Of two processes that write to one folder, one gets an error.
     """
     out_dir.mkdir(exist_ok=True)
-    with exclusive_path(out_dir):
+    with exclusive_path(out_dir.absolute()):
         _refuse_taken(out_dir, overwrite)  # another process may have written meanwhile
         for split in SPLITS:
             if (out_dir / split).exists():
-                shutil.rmtree(out_dir / split)
+                delete_folder(renamed_to_delete(out_dir / split))  # a process that dies meanwhile leaves no half of it
         for name in names:
             os.replace(temporary / name, out_dir / name)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,10 +28,10 @@ def test_one_folder_per_game_as_published(tmp_path: Path) -> None:
     folders = generate_games(tmp_path / "games", games=FEW, seed=2)
     assert folders == {split: tmp_path / "games" / split for split in FEW}
     for split, count in FEW.items():
-        files = sorted(folders[split].glob("*/trial_*/game.tw-pddl"))
-        assert len(files) == count
-        assert all((file.parent / "traj_data.json").is_file() for file in files)
-        names = [f"{file.parent.parent.name}/{file.parent.name}" for file in files]
+        games = sorted(folders[split].glob("*/trial_*/game.tw-pddl"))
+        assert len(games) == count
+        assert all((file.parent / "traj_data.json").is_file() for file in games)
+        names = [f"{file.parent.parent.name}/{file.parent.name}" for file in games]
         for task, name in zip(alfworld_suite(tmp_path / "games").tasks(split), fair_order(names), strict=True):
             assert task.id == f"{split}/{name}"
             assert task.kind == name.partition("-")[0]
@@ -66,6 +68,35 @@ def test_downloaded_games_are_never_replaced(tmp_path: Path, generated: bool) ->
     with pytest.raises(FileExistsError, match="valid_seen was not written by generate_games"):
         generate_games(tmp_path, games=TRAIN_ONLY, overwrite=True)
     assert downloaded.read_text(encoding="utf-8") == "{}"
+
+
+def test_a_process_that_dies_while_it_deletes_a_split_leaves_no_half_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = generate_games(tmp_path / "games", games={**TRAIN_ONLY, "train": 20})["train"].parent
+
+    whole = shutil.rmtree
+
+    def killed(folder: Path, **options: Any) -> None:
+        if "train" not in folder.name:
+            return whole(folder, **options)
+        for game in sorted(folder.iterdir())[:5]:
+            whole(game)
+        raise SystemExit("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(SystemExit):
+            generate_games(out, games=TRAIN_ONLY, seed=1, overwrite=True)
+    assert not (out / "train").exists()
+    generate_games(out, games=TRAIN_ONLY, seed=1, overwrite=True)
+    assert len(alfworld_suite(out).tasks("train")) == 3
+
+
+def test_the_current_folder_may_be_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert generate_games(".", games=TRAIN_ONLY) == {"train": Path("train")}
+    assert len(alfworld_suite(tmp_path).tasks("train")) == 3
 
 
 def test_an_empty_folder_may_be_filled_and_nothing_else_stays(tmp_path: Path) -> None:
