@@ -77,6 +77,7 @@ def played(engine: Engine, tokenizer: Any = None, state: str = "observation", **
             "agent": {"template": "compact"},
             "rollout": {"state": state},
             "policy": {"model": "m", "max_prompt_tokens": 40, "max_response_tokens": 4, **policy},
+            "evaluation": {"split": "held_out"},
         }
     )
     settings = recipe.model_dump_json(exclude_none=True)
