@@ -187,15 +187,15 @@ batches with long gradients count more.
 States are equal if their *state key* is equal: the observation's text, the text and the admissible commands, G2PO's published key, or the game's exact state.
 
 Limits: generated household tasks with three checkpoints (117,000 parameters) of one training, ALFWorld (379,000 parameters) and shops (126,000) with one start policy
-each; no clipping and no AdamW. A language model (SmolLM2-135M, 8 ALFWorld tasks) had too few rollouts for a table ([log](../log.md)). Estimators that estimate variances from a whole batch (NestedTD, "pooled", `mixed_effects`, "atd") see 8 tasks with 64 rollouts, in
-groups of the stated size: more groups than in an update of 16 tasks.
+each; no clipping and no AdamW. A language model (SmolLM2-135M, 8 ALFWorld tasks) had too few rollouts for a table ([log](../log.md)). Estimators that estimate variances from a whole batch (NestedTD, "pooled", `mixed_effects`, "atd") estimate them from 8 tasks with 64 rollouts,
+which form more groups of the stated size than an update of 16 tasks.
 Intervals are not corrected for the number of comparisons. They are somewhat narrow where few tasks have most of the squared length: simulated with 77 and 83 % of it
-in five of 16 tasks, 93 and 88 of 100 intervals of "same tasks" held the true value ([log](../log.md)). A good direction does not imply a good training ([trained policies](trained-policies.md)).
+in five of 16 tasks, 93 and 88 of 100 intervals of "same tasks" contained the true value ([log](../log.md)). A good direction does not imply a good training ([trained policies](trained-policies.md)).
 
 Names of estimators: "hgpo paper" is `hgpo` with its defaults; "no std" is `mode="mean_norm"`; "level 0" is `history_length=0`; "atd" is `benchmarks/atd.py`,
 "gagpo" the same with `trust=0`. "certainty-equivalent TD" is r + γV(s') - V(s) for a step from state s to s' with reward r; V(s) is the mean of r + γV(s') over the
 steps of a task from s; with "own ends", cut episodes end. "shrunk TD" multiplies it by m/(m + 1), with m the number of rollouts that act in
-s'; "+ episode" adds the advantage of whole trajectories. "proposal 1" adds GraphGPO's advantage to shrunk TD, both divided by their root mean square; "proposal 2"
+s'; "+ episode" adds the advantage of whole trajectories. "proposal 1" (a trial) adds GraphGPO's advantage to shrunk TD, both divided by their root mean square; "proposal 2"
 divides temporal differences by their spread first. [NestedTD](../algorithms/nested_td.md) was developed from these on other tasks: "no power", "no frequencies",
 "no history", "no shrinkage" and "cut is lost" each omit one of its parts.
 """

@@ -149,8 +149,8 @@ Corrected for the noise in the mean of 50 batches; 1 means that the direction ha
     python benchmarks/multistep.py report --cells runs/reporting.jsonl --measures cosine adam --instances 4 --json benchmarks/multistep.json
     python benchmarks/multistep.py report --read benchmarks/multistep.json --picture docs/images/multistep.png
 
-Settings were chosen (`choose`) on other instances than the reported ones. The families of games were chosen with the results of `benchmarks/atd.py` known, not
-with NestedTD's, which has its defaults here.
+Settings were chosen (`choose`) on other instances than the reported ones. We chose the families of games knowing the results of `benchmarks/atd.py`, not
+NestedTD's; NestedTD has its defaults.
 """
 
 
@@ -220,7 +220,7 @@ def engines_page() -> str:
 
 Both engines train the quickstart with earlier settings from one warm start, for {found["updates"]} updates with the same tasks in the same
 order; verl has two FSDP2 ranks on a CPU. Figures in % are success. Other work ran on the machine. With one training seed and 256 held-out tasks they show that both
-engines learn; they do not rank the engines. The two figures before training are of one policy, played with different random numbers.
+engines learn; they do not rank the engines. Both figures before training are of one policy, evaluated with different random numbers.
 
 {engines.table(found)}
 ![Success of the rollouts on both engines](../images/engines.png)

@@ -52,7 +52,7 @@ _PAPER = (
     ("WebShop success", "webshop", _SHOPS, "success"),
 )
 _INTERVAL = "In parentheses: 95 % CI over tasks."
-_DEVIATION = "±: standard deviation over n training seeds."
+_DEVIATION = "±: standard deviation over n training seeds, or n evaluations where a note says so."
 _DETECTS = "detects: smallest true difference in points that these tasks or seeds find with 80 % power, at 5 %."
 _MARKDOWN = re.compile(r"[\\`*{}\[\]#|~$@]|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\.", re.IGNORECASE)
 _LIST_MARK = re.compile(r"^(\d*)([-+.)])(?=\s)")

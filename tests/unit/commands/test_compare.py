@@ -52,7 +52,7 @@ def test_runs_of_one_label_are_one_row(folder: Path, capsys: pytest.CaptureFixtu
         assert ["hgpo", "after", "–", "–", "2", "90.0", "±", "14.1"] in [
             line.split()[:8] for line in printed.splitlines()
         ]
-        assert "±: standard deviation over n training seeds." in printed
+        assert "±: standard deviation over n training seeds, or n evaluations where a note says so." in printed
         assert "gpt.json: 1 of 11 episodes failed and are not counted in success" in printed
 
 

@@ -99,7 +99,7 @@ def test_plus_minus_says_of_what_and_a_difference_over_what() -> None:
     lines = [line.split() for line in text.splitlines()]
     assert ["grpo", "after", "3", "40.0", "±", "10.0", "0.400", "±", "0.100", "8.0", "±", "0.0", "30"] in lines
     assert "hgpo  +30.0 (+5.2 to +54.8)  3 training seeds" in text
-    assert "±: standard deviation over n training seeds." in text
+    assert "±: standard deviation over n training seeds, or n evaluations where a note says so." in text
     assert "In parentheses" not in text
 
 
@@ -119,7 +119,9 @@ def test_the_papers_table_has_a_row_per_method_and_a_column_per_result() -> None
     text = as_latex(paper(), "paper")
     assert "ALFWorld in-distribution & ALFWorld out-of-distribution & WebShop score & WebShop success" in text
     assert r"grpo & 3 & 40.0 $\pm$ 10.0 & \textendash{} & 40.0 $\pm$ 10.0 & 40.0 $\pm$ 10.0 \\" in text
-    assert r"\footnotesize $\pm$: standard deviation over n training seeds." in text
+    assert (
+        r"\footnotesize $\pm$: standard deviation over n training seeds, or n evaluations where a note says so." in text
+    )
     assert "hgpo less grpo: +30.0 (+5.2 to +54.8) points, 95 \\% CI over 3 training seeds" in text
     assert text.count(r"\begin{tabular}") == 1
     assert "| hgpo | 3 | 70.0 ± 10.0 | – | 70.0 ± 10.0 | 70.0 ± 10.0 |" in as_markdown(paper(), "paper")

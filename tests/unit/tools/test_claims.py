@@ -131,10 +131,11 @@ def test_sentences_about_nested_td_state_the_stored_figures() -> None:
     leads_during = [*row.leads_during.values(), *on_alfworld.leads_during.values()]
     assert all(lead.significant and lead.difference.mean > 0 for lead in leads_during), "the pages say so"
     g2po, hgpo = (on_alfworld.leads_during[name].difference for name in ("g2po", "hgpo paper"))
-    assert f"and on ALFWorld (G2PO {g2po}, HGPO {hgpo};" in words(CHOOSING)
+    assert f"ALFWorld: minus G2PO {g2po}, minus HGPO {hgpo} (GiGPO, GraphGPO: half)" in words(CHOOSING)
     assert f"NestedTD − G2PO is {on_alfworld.leads['g2po'].difference}".replace("-", "−") in words(CHOOSING)
     hgpo, graphgpo = (row.leads_during[name].difference for name in ("hgpo paper", "graphgpo"))
-    assert f"(HGPO {hgpo} points, GraphGPO {graphgpo}, at NestedTD's learning rate; others at half" in words(CHOOSING)
+    said = f"minus HGPO {hgpo} points, minus GraphGPO {graphgpo} (others: half its learning rate)"
+    assert said in words(CHOOSING)
     assert f"NestedTD − HGPO is {row.leads['hgpo paper'].difference}." in words(CHOOSING)
 
 
