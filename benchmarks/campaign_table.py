@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -214,6 +215,14 @@ def of_complete_seeds(done: Sequence[Trained]) -> list[Trained]:
         if {one.estimator for one in here} == names and len({one.start for one in here}) == 1
     )
     return [one for here in complete for one in here]
+
+
+def success_of_starts(done: Sequence[Trained]) -> dict[str, float]:
+    """Start -> its success before training, 0-1: that of most rows, since rounding differs between machines."""
+    found: dict[str, Counter[float]] = {}
+    for one in done:
+        found.setdefault(one.start, Counter())[one.before] += 1
+    return {start: counts.most_common(1)[0][0] for start, counts in found.items()}
 
 
 def _leads(names: Sequence[str], success_ES: FloatArray) -> dict[str, dict[str, Lead]]:

@@ -114,7 +114,7 @@ def mean(run: dict[str, Any], key: str, first: int, last: int) -> float:
 
 
 def draw(found: dict[str, Any], path: Path) -> None:
-    """Success of the rollouts of each update, faint, and the mean of ten updates around it."""
+    """Success of the rollouts of each update, faint, and the mean of eleven updates around it."""
     with empty_figure(7, 3.5) as figure:
         axes = figure.subplots()
         for (engine, run), colour in zip(found["runs"].items(), PALETTE, strict=False):

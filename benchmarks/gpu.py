@@ -248,7 +248,8 @@ def update_speed(bench: Bench, model: str, how: str) -> Figures:
     """Three updates by `hgpo train`, the first not counted.
 
     `share_of_peak` counts six operations for each parameter and token of an update (forward 2, backward 4), or four
-    where the weights are frozen beside an adapter; neither attention nor recomputed layers are added.
+    where the weights are frozen beside an adapter; neither attention nor recomputed layers are added, and
+    beginnings that samples share, and logits of prompts, count as if they were computed.
     """
     folder = random_qwen(bench, model) if model in QWEN else bench.model
     options = [f"policy.model={folder}", *bench.settings, "warm_start.enabled=false", "environment.max_steps=5"]

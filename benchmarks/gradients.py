@@ -34,7 +34,7 @@ from paired import paired_difference
 from stored_rows import json_rows, markdown_table
 from true_gradient.alignment import FIGURES, Interval, compare, products
 from true_gradient.branches import branch, errors, mean_over_steps, measured_steps, repeated, squared_bias
-from true_gradient.contenders import CONTENDERS, level_estimates, true_gradient_weights
+from true_gradient.contenders import CONTENDERS, SIMILAR, level_estimates, true_gradient_weights
 from true_gradient.one_update import UpdatePlan, Updater, UpdateRows
 from true_gradient.pools import KEYS, PoolPart, PoolSettings, make_pool, open_player, read_pool, read_settings
 
@@ -222,7 +222,9 @@ def main() -> None:
     compare_parser.add_argument("pool", type=Path)
     compare_parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="rollouts of a task in a batch")
     compare_parser.add_argument("--keys", nargs="+", choices=KEYS, default=KEYS)
-    compare_parser.add_argument("--estimators", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    compare_parser.add_argument(
+        "--estimators", nargs="+", choices=CONTENDERS, default=[name for name in CONTENDERS if name not in SIMILAR]
+    )
     compare_parser.add_argument(
         "--references", nargs="+", default=REFERENCES, metavar="'ESTIMATOR / KEY'", help="to subtract from the others"
     )

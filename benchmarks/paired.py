@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -51,6 +52,17 @@ def paired_difference(value_S: ArrayLike, base_S: ArrayLike, tests: int = 1) -> 
     half = float(student.ppf(0.975, count - 1)) * error
     p_value = 2 * float(student.sf(abs(mean) / error, count - 1)) if error else float(mean == 0.0)
     return Difference(mean, half, p_value, error * _shift_found(count - 1, SIGNIFICANT / tests))
+
+
+def sign_flip_p_value(value_S: ArrayLike, base_S: ArrayLike) -> float:
+    """Two-sided p value of the difference of paired values by the exact sign-flip test, which assumes symmetry only.
+
+    It is the share of all 2^S assignments of signs to the differences whose sum is at least as large, so at least
+    2 / 2^S; S is at most 20.
+    """
+    difference_S = np.asarray(value_S, dtype=np.float64) - np.asarray(base_S, dtype=np.float64)
+    sign_AS = np.array(list(product((1.0, -1.0), repeat=len(difference_S))))
+    return float(np.mean(np.abs(sign_AS @ difference_S) >= abs(difference_S.sum()) - 1e-9))
 
 
 @cache

@@ -110,7 +110,7 @@ def real_model_table(campaign: Campaign) -> str:
 def package_line(campaign: Campaign) -> str:
     """Success and gain by estimator, as a line of the README.md of the environment's package."""
     done = [one for one in campaign_table.stored() if one.settings == campaign.settings]
-    start = done[0].before
+    [start] = campaign_table.success_of_starts(done).values()
     shown = []
     for row in campaign_table.rows(done):
         gain = paired_difference([100 * one.after for one in done if one.estimator == row.estimator], 100 * start)

@@ -218,7 +218,7 @@ every batch. With fewer than 64 steps, only level 2 is stated.
 
 ONE_UPDATE = """## One update
 
-The trainer's own update (AdamW, clipping) of a batch of 16 tasks × 8 rollouts, with the learning rate at which the policy diverges by .002 nats per token. The figures are
+The trainer's own update (AdamW, clipping) of a batch of 16 tasks × 8 rollouts, with the learning rate at which the policy diverges by .002 nats per token (within 10 %; where clipping makes it jump, 20 %); steps with advantage 0 are left out. The figures are
 changes of the probability to win in points, estimated without bias from 16 other rollouts of each task by importance sampling: on the batch's tasks, and on all others.
 ± is half of a 95 % CI over batches (Student's t), not corrected; differences are paired by batch. All batches come from the same
 128 tasks and are judged by the same rollouts, which ± does not cover.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +167,7 @@ def chains_page() -> str:
         count: max(row["cosine_error"] for row in rows if (row["N"], row["estimator"] in names) == (count, True))
         for count in (4, 8, 32)
     }
-    errors = ", ".join(f"{error:.3f} (N = {count})" for count, error in worst.items())
+    errors = ", ".join(f"{ceil(1000 * error) / 1000:.3f} (N = {count})" for count, error in worst.items())
     enumerated = read("yardsticks_enumerated.json")["rows"]
     exact = list(dict.fromkeys(row["estimator"] for row in enumerated))
     bias = yardsticks.table(enumerated, "direction_bias", 4, exact)

@@ -31,7 +31,10 @@ def test_the_rate_of_trainings_that_name_none_is_that_of_the_best_trial(
     ]
     campaign_table.store_rate_trials(trials)
     line = trained_page.rates_line(CAMPAIGN, [trained("grpo"), trained("hgpo paper", "training.learning_rate=0.0005")])
-    assert "was chosen: grpo 0.0005, hgpo paper 0.0005." in line
+    assert (
+        "was chosen: grpo 0.0005*, hgpo paper 0.0005* (*: the lowest that was tried, so a lower one may be better)."
+        in line
+    )
     assert "Trials with 0.0005, 0.001 of grpo began with another start policy" in line
     assert "The rates differ" not in line
 
