@@ -324,22 +324,14 @@ def test_all_who_wait_for_a_worker_hear_that_it_cannot_start() -> None:
 
 
 @pytest.mark.slow
-def test_a_line_that_is_no_answer_is_shown(settings: WorkerSettings, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text('print("welcome")')
+@pytest.mark.parametrize(
+    ("printed", "reason"), [('"welcome"', "that is not JSON: b'welcome"), ("0", "that is no answer: '0'")]
+)
+def test_a_line_that_is_no_answer_is_shown(settings: WorkerSettings, tmp_path: Path, printed: str, reason: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text(f"print({printed})")
 
     async def test() -> None:
-        with pytest.raises(EpisodeLost, match="its output has a line that is not JSON: b'welcome"):
-            await EnvironmentPool(settings, 1).start("train", 0, seed=0)
-
-    run(test)
-
-
-@pytest.mark.slow
-def test_a_line_of_json_that_is_no_answer_is_shown(settings: WorkerSettings, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("print(0)")
-
-    async def test() -> None:
-        with pytest.raises(EpisodeLost, match="its output has a line that is no answer: '0'"):
+        with pytest.raises(EpisodeLost, match=f"its output has a line {reason}"):
             await EnvironmentPool(settings, 1).start("train", 0, seed=0)
 
     run(test)
