@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ HOUSEHOLDS, ALFWORLD, SHOPS = choosing_tables.POOLS, choosing_tables.ALFWORLD, c
 TEXT, G2PO_KEY = "observation", "published_g2po"
 HGPO, GIGPO, NESTED_TD = f"hgpo paper / {TEXT}", f"gigpo / {TEXT}", f"nested_td / {G2PO_KEY}"
 NAMES = choosing_tables.TRAINED
+tables = cache(campaign_table.tables)
 FIRST, *OTHERS = (campaign for campaign in trained_page.CAMPAIGNS if campaign.row)
 [OF_ALFWORLD] = (campaign for campaign in OTHERS if campaign.settings.startswith("alfworld-tiny"))
 
@@ -99,7 +101,7 @@ def leads(campaign: trained_page.Campaign) -> list[tuple[str, campaign_table.Lea
     """Every pair of the table with the better one first, as in "NestedTD − GRPO", largest lead first."""
     found = [
         (f"{NAMES[one]} − {NAMES[other]}", lead)
-        for row in campaign_table.tables()[campaign.settings]
+        for row in tables()[campaign.settings]
         for name, lead in row.leads.items()
         for one, other in [[each.removesuffix(campaign_table.OF_KEY) for each in (row.estimator, name)]]
         if lead.difference.mean > 0 and {one, other} <= NAMES.keys()
@@ -123,7 +125,7 @@ def test_exactly_the_significant_differences_in_success_are_called_so(page: Path
 
 def test_sentences_about_nested_td_state_the_stored_figures() -> None:
     row, on_alfworld = (
-        next(row for row in campaign_table.tables()[campaign.settings] if row.estimator == "nested_td")
+        next(row for row in tables()[campaign.settings] if row.estimator == "nested_td")
         for campaign in (FIRST, OF_ALFWORLD)
     )
     leads_during = [*row.leads_during.values(), *on_alfworld.leads_during.values()]
@@ -140,7 +142,7 @@ def test_sentences_about_nested_td_state_the_stored_figures() -> None:
 def test_the_exact_test_confirms_of_the_named_differences_the_first_only() -> None:
     """As both pages say; `trained_page.exact_line` names all pairs."""
     here = [one for one in campaign_table.stored() if one.settings == FIRST.settings]
-    said = trained_page.exact_line(campaign_table.tables()[FIRST.settings], here)
+    said = trained_page.exact_line(tables()[FIRST.settings], here)
     assert "held out, it confirms 1 of 2, not grpo − g2po (p = 0.15)" in said
     assert "sign flips: only the first)" in words(README)
     assert "sign flips: only the first)" in words(CHOOSING)

@@ -76,6 +76,7 @@ def own_return(batch: StepBatch) -> dict[str, Any]:
     return {"own": (GAMMA * (total_M[batch.trajectory] - 0.5), size_N), "nothing": (np.zeros(len(batch)), size_N)}
 
 
+@pytest.mark.slow
 def test_errors_of_a_perfect_and_of_a_useless_estimate(player: Player, rollouts: list[list[Any]]) -> None:
     branched = branch(player, [steps[:1] for steps in rollouts], 400, np.random.default_rng(2))
     estimates = repeated(branched, {"t": rollouts}, 4, own_return)
