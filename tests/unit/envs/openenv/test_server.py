@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import threading
@@ -9,7 +10,7 @@ import time
 import urllib.request
 import weakref
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from http import HTTPStatus
 from typing import Any
 from urllib.error import HTTPError
@@ -278,20 +279,25 @@ def strange(**answers: Any) -> Any:
     return serve(_Strange(**{"state": '{"type": "state", "data": {}}', **answers}), "127.0.0.1", 0)
 
 
-def first_step(server: Any, **options: Any) -> Any:
+@contextmanager
+def suite_of(server: Any, **options: Any) -> Iterator[Any]:
     from threading import Thread
 
     thread = Thread(target=server.serve_forever, daemon=True)
     thread.start()
     port = server.socket.getsockname()[1]
     try:
-        suite = make(f"openenv:http://127.0.0.1:{port}", action_field="move", timeout=5, **options)
-        environment = suite.tasks("train")[0].make()
-        environment.reset()
-        return environment.step("go")
+        yield make(f"openenv:http://127.0.0.1:{port}", action_field="move", timeout=5, **options)
     finally:
         server.shutdown()
         thread.join()
+
+
+def first_step(server: Any, **options: Any) -> Any:
+    with suite_of(server, **options) as suite:
+        environment = suite.tasks("train")[0].make()
+        environment.reset()
+        return environment.step("go")
 
 
 STARTED = '{"type": "observation", "data": {"observation": {"text": "here"}, "reward": null, "done": false}}'
@@ -318,6 +324,18 @@ REFUSED = '{"type": "error", "data": {"message": "\\u001b[2J no", "code": "EXECU
 def test_a_strange_server_is_a_clear_error(answers: Any, options: Any, message: str) -> None:
     with pytest.raises(EnvContractError, match=message):
         first_step(strange(**answers), **options)
+
+
+@pytest.mark.parametrize("same_start", [True, False])
+def test_a_server_that_ignores_the_seed_is_noticed_although_a_task_is_read_anew(same_start: bool) -> None:
+    """As verl's environment workers do for each episode."""
+    numbers = itertools.count()
+    server = strange(reset=lambda _: STARTED.replace("here", f"place {next(numbers)}"))
+    with suite_of(server, same_start=same_start) as suite:
+        suite.tasks("train")[0].make().reset(seed=3)
+        suite.tasks("train")[1].make().reset(seed=3)  # another task
+        with pytest.raises(EnvContractError, match="ignores the seed") if same_start else nullcontext():
+            suite.tasks("train")[0].make().reset(seed=3)
 
 
 def test_another_server_is_played_by_seeds() -> None:
