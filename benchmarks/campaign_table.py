@@ -218,7 +218,7 @@ def of_complete_seeds(done: Sequence[Trained]) -> list[Trained]:
 
 
 def success_of_starts(done: Sequence[Trained]) -> dict[str, float]:
-    """Start -> its success before training, 0-1: that of most rows, since rounding differs between machines."""
+    """Start -> its success before training, 0-1: the most frequent one, since rounding can change it."""
     found: dict[str, Counter[float]] = {}
     for one in done:
         found.setdefault(one.start, Counter())[one.before] += 1

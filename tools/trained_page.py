@@ -209,7 +209,7 @@ def campaign_section(
         *([CURVES.format(campaign.package)] if campaign.package else []),
         f"Differences in held-out success, row minus column, in points:\n\n{pairs_table(rows)}",
         f"Differences in success while training:\n\n{pairs_table(rows, while_training=True)}",
-        *filter(None, [exact_line(rows, trainings)]),
+        *exact_lines(rows, trainings),
         commands(campaign, rows),
     ]
 
@@ -296,42 +296,41 @@ def effect_of_rates(trials: Sequence[campaign_table.RateTrial], chosen: Set[floa
     return f" The rates differ, which changes success while training, too: in these trials {high:g} minus {low:g} is {min(changes):+.1f} to {max(changes):+.1f} points."
 
 
-def exact_line(rows: Sequence[campaign_table.Row], trainings: Sequence[campaign_table.Trained]) -> str:
-    """What the exact sign-flip test says of the differences in place of Student's t, after the same correction."""
+def exact_lines(rows: Sequence[campaign_table.Row], trainings: Sequence[campaign_table.Trained]) -> list[str]:
+    """What the exact sign-flip test says of the differences in place of Student's t, after the same correction; empty if
+    nothing is significant by t and nothing can be by this test."""
     seeds, pairs = rows[0].seeds, len(rows) * (len(rows) - 1) // 2
     least = min(1.0, pairs * 2.0 / 2**seeds)
     if least >= SIGNIFICANT:
         if not any(lead.significant for row in rows for lead in (*row.leads.values(), *row.leads_during.values())):
-            return ""
-        return (
+            return []
+        return [
             f"With {seeds} seeds and {counted(pairs, 'pair')}, the exact sign-flip test has a corrected p of at least {least:.2g}: it can confirm nothing of what is "
             "significant by Student's t, which assumes normal differences.\n"
-        )
+        ]
     found = [_exact(rows, trainings, *of) for of in (("after", "leads"), ("during", "leads_during"))]
-    return f"With the exact sign-flip test in place of Student's t, which assumes normal differences: held out, {found[0]}; while training, {found[1]}.\n"
+    return [
+        f"With the exact sign-flip test in place of Student's t, which assumes normal differences: held out, {found[0]}; while training, {found[1]}.\n"
+    ]
 
 
 def _exact(
     rows: Sequence[campaign_table.Row], trainings: Sequence[campaign_table.Trained], figure: str, leads: str
 ) -> str:
-    """The pairs of which the two tests disagree, as words."""
+    """How many significant differences the exact test confirms, and the pairs on which the tests disagree, as words."""
     success = {(one.estimator, one.seed): getattr(one, figure) for one in trainings}
     seeds = sorted({seed for _, seed in success})
     pairs = list(combinations([row.estimator for row in rows], 2))
     sides = ([[success[name, seed] for seed in seeds] for name in pair] for pair in pairs)
     adjusted = holm([sign_flip_p_value(*side) for side in sides])
     by_t = {(row.estimator, name): lead.significant for row in rows for name, lead in getattr(row, leads).items()}
-    lost = [
-        f"{one} − {other} (p = {p:.2g})"
+    decided = [
+        (f"{one} − {other} (p = {p:.2g})", by_t[one, other], p < SIGNIFICANT)
         for (one, other), p in zip(pairs, adjusted, strict=True)
-        if by_t[one, other] > (p < SIGNIFICANT)
     ]
-    more = [
-        f"{one} − {other} (p = {p:.2g})"
-        for (one, other), p in zip(pairs, adjusted, strict=True)
-        if by_t[one, other] < (p < SIGNIFICANT)
-    ]
-    of_t = sum(by_t[pair] for pair in pairs)
+    lost = [pair for pair, t, exact in decided if t and not exact]
+    more = [pair for pair, t, exact in decided if exact and not t]
+    of_t = sum(t for _, t, _ in decided)
     said = f"it confirms {of_t - len(lost)} of {of_t}" if of_t else "nothing is significant by t"
     said += f", not {', '.join(lost)}" if 0 < len(lost) <= _MOST_NAMED else ""
     return said + (f"; it finds {', '.join(more)}" if more else "")

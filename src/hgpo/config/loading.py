@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from hgpo.agents.base import AGENTS, AgentSpec, make_agent
+from hgpo.agents.base import AgentSpec, make_agent
 from hgpo.agents.prompts import TEMPLATES
 from hgpo.agents.text_template import is_file, is_text, read_text_template
 from hgpo.config.recipes import Tree, written_settings
@@ -218,7 +218,6 @@ def check_names(config: Config) -> None:
         import_named([environment.name, config.agent.name, template, estimator, backend, config.rollout.state])
         converted_options(f"environment {environment.name!r}", SUITES.get(environment.name), environment.options)
         TEMPLATES.check(template)
-        AGENTS.check(config.agent.name)
         make_key(config.rollout.state)
         if backend != AUTO:
             BACKENDS.check(backend)

@@ -231,8 +231,7 @@ class TrainingSettings(SettingsSection):
     bootstrap_truncated: bool = Field(
         True,
         description="A critic's value of the state in which environment.max_steps cut an episode counts as its further "
-        "return. Without a critic, the episode counts as ended, except in graphgpo, and in nested_td "
-        "(advantage.options.bootstrap_truncated).",
+        "return. Without a critic, the episode counts as ended, except in graphgpo and nested_td (an option).",
     )
     skip_zero_advantage: bool = Field(
         False,
@@ -281,8 +280,8 @@ class CriticSettings(SettingsSection):
     value_clip: Annotated[float | None, OrNone] = Field(
         0.5,
         gt=0,
-        description="A value that has moved this far from its value before the update gets no gradient that moves it "
-        "on, in standard deviations of the targets; none: no limit.",
+        description="In standard deviations of the targets: a value that an update has moved this far gets no gradient "
+        "that moves it on; none: no limit.",
     )
     target_lambda: Fraction | None = Field(
         None, description="Lambda of the critic's targets; default: the estimator's gae_lambda, 1 for others."

@@ -176,8 +176,8 @@ class Episode:
     def _cut_prompt_ids(self, transition: Transition) -> TokenIds:
         """The prompt's tokens, int32[P], for the state in which a time limit cut the episode.
 
-        Empty for other states, after which no return follows, and for a prompt that is too long even without memory:
-        nobody has to answer it, so the run goes on, with the further return 0.
+        Empty if no return follows, and if the prompt is too long even without memory: no policy answers it, so its
+        further return counts as 0 instead of ending the run.
         """
         encoder = self._rules.cut_encoder
         is_over = transition.won and self._rules.reward == "won"

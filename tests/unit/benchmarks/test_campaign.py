@@ -202,7 +202,7 @@ def test_a_model_makes_the_start_and_is_no_setting_of_the_campaign(
 def test_the_start_is_evaluated_once_as_a_training_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaign_table, "STORED", tmp_path / "campaign.json")
     short = ["training.updates=1", "rollout.tasks_per_update=2", "rollout.group_size=2", "evaluation.games=32"]
-    short += ["environment.options.train_games=100"]  # the recipe's are made for each training
+    short += ["environment.options.train_games=100"]  # each training generates them; the recipe has 16,000
     start = Path(campaign.__file__).parent / "starts" / "alfworld-tiny"
     begun = campaign.Campaign(tmp_path, "quickstart", short, start)
     begun.run(range(1), ["gigpo", "grpo"], at_once=1)

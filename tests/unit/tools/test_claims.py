@@ -140,12 +140,13 @@ def test_sentences_about_nested_td_state_the_stored_figures() -> None:
 
 
 def test_the_exact_test_confirms_of_the_named_differences_the_first_only() -> None:
-    """As both pages say; `trained_page.exact_line` names all pairs."""
+    """As both pages say; `trained_page.exact_lines` names all pairs."""
     here = [one for one in campaign_table.stored() if one.settings == FIRST.settings]
-    said = trained_page.exact_line(tables()[FIRST.settings], here)
+    [said] = trained_page.exact_lines(tables()[FIRST.settings], here)
     assert "held out, it confirms 1 of 2, not grpo − g2po (p = 0.15)" in said
-    assert "sign flips: only the first)" in words(README)
-    assert "sign flips: only the first)" in words(CHOOSING)
+    assert "while training, it confirms 18 of 19, not hgpo paper − hgpo mean_norm (p = 0.053)" in said
+    assert "sign-flip test: only the first)" in words(README)
+    assert "sign-flip test: only the first)" in words(CHOOSING)
     for page in (README, CHOOSING):
         assert "graphgpo is significantly below all others (t tests)" in words(page).lower()
 

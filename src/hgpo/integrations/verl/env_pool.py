@@ -282,7 +282,7 @@ async def _start_worker(settings: WorkerSettings) -> _Worker:
     worker = _Worker(*await _start_process(settings.command()), settings.step_timeout)
     try:
         first = await asyncio.wait_for(worker.ready, _START_UP_SECONDS)
-        if first != READY:  # e.g. a number that Python's start-up files print; each later answer would be one too early
+        if first != READY:  # e.g. a number that a start-up file prints; all later answers would be off by one
             await worker.end(f"its output has a line that is no answer: {str(first)[:80]!r}")
             raise EpisodeLost(worker.lost)
     except (TimeoutError, EpisodeLost) as error:

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any, TextIO
 
 from hgpo.envs.base import Env, Info
@@ -50,7 +51,7 @@ class WorkerSettings:
         max_steps: after which an episode is truncated.
         step_timeout: seconds that one step or start may take.
         sends_state: whether answers have the exact state, for `rollout.state = "simulator"`.
-        splits: whose tasks are made before the worker is ready. Reading or generating them takes no time of a step.
+        splits: whose tasks are made before the worker is ready, so that this does not count against `step_timeout`.
     """
 
     name: str
@@ -68,13 +69,15 @@ class WorkerSettings:
 class EnvironmentHost:
     """Answers requests to the environments, one in each numbered slot.
 
-    With `sends_state`, an answer's `info` has the exact state of the environment. The tasks of `splits` are made here,
-    those of others when one is first started.
+    With `sends_state`, an answer's `info` has the exact state of the environment. The tasks of a split are made once:
+    those of `splits` here, others when one is first started.
     """
 
     def __init__(self, suite: LimitedSuite, *, sends_state: bool = False, splits: Sequence[str] = ()) -> None:
-        self._suite, self._sends_state = suite, sends_state
-        self._tasks = {split: suite.tasks(split) for split in splits}
+        self._sends_state = sends_state
+        self._tasks = cache(suite.tasks)
+        for split in splits:
+            self._tasks(split)
         self._environments: dict[int, Env] = {}
 
     def answer(self, request: Mapping[str, Any]) -> str:
@@ -97,9 +100,7 @@ class EnvironmentHost:
             return json.dumps({"error": reason})
 
     def _start(self, slot: int, split: str, index: int, seed: int) -> dict[str, Any]:
-        if split not in self._tasks:
-            self._tasks[split] = self._suite.tasks(split)
-        environment = self._tasks[split][index].make()
+        environment = self._tasks(split)[index].make()
         observation, info = environment.reset(seed=seed)
         self._environments[slot] = environment
         return self._answer(observation, 0.0, False, False, info)
